@@ -1,0 +1,1 @@
+"""Where evidence comes from: live machines and text that other tools wrote."""

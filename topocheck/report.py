@@ -1,0 +1,330 @@
+"""The answer, ready to be rendered: what every output format is made from.
+
+Everything here is plain ordered data. The same evidence, plan and `--at` give the same report, byte
+for byte. `topocheck schema report` prints its JSON Schema.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "SCHEMA",
+    "Counts",
+    "Evidence",
+    "GapReport",
+    "GpuReport",
+    "GroupReport",
+    "InputReport",
+    "NodeReport",
+    "PlacementReport",
+    "Placing",
+    "RankReport",
+    "Report",
+    "ReportedFinding",
+    "RuleReport",
+    "WaiverReport",
+]
+
+SCHEMA = "topocheck.report/1"
+
+RuleVerdict = Literal["pass", "fail", "unknown", "not-applicable", "error"]
+Outcome = Literal["pass", "fail", "unknown"]
+ExitReason = Literal[
+    "passed", "findings", "internal_error", "nodes_missing", "evidence_missing", "stale_evidence"
+]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Base of everything in a report."""
+
+
+class Evidence(Part, kw_only=True):
+    """One fact and where it was read."""
+
+    source: str
+    """File as the user gave it, or probe and path, or `plan`."""
+    line: int | None = None
+    """Line in that file, from 1; null where there are no lines."""
+    fact: str
+    """What it says."""
+
+
+class WaiverReport(Part, kw_only=True):
+    """Why a finding does not count."""
+
+    reason: str
+    """The reason given."""
+    owner: str
+    """Who answers for it."""
+    expires: str
+    """Date after which it no longer holds."""
+
+
+class ReportedFinding(Part, kw_only=True):
+    """One thing that is wrong, once for each cause."""
+
+    message: str
+    """The fact, why it matters here, in one or two sentences."""
+    severity: Literal["error", "warning", "info"]
+    """How bad."""
+    subjects: list[str]
+    """What it is about: ranks, hosts, GPUs, groups; the first ones if there are very many."""
+    count: int
+    """How many subjects it is about in all."""
+    evidence: list[Evidence]
+    """Facts it rests on."""
+    fix: str
+    """What to change."""
+    cause: str
+    """Short name of the cause inside its rule."""
+    waiver: WaiverReport | None = None
+    """The waiver that keeps it from counting."""
+
+
+class RuleReport(Part, kw_only=True):
+    """What became of one rule."""
+
+    id: str
+    """Stable id: TP001."""
+    name: str
+    """Short name in words."""
+    family: str
+    """Family in words."""
+    severity: Literal["error", "warning", "info"]
+    """Severity that its findings have unless they say otherwise."""
+    required: bool
+    """Unknown keeps the gate shut (exit 3)."""
+    verdict: RuleVerdict
+    """What became of it."""
+    basis: Literal["predicted", "claimed", "observed"] | None
+    """Weakest way in which the placement that it used is known; null if it used none."""
+    subjects: int
+    """How many subjects it looked at."""
+    passed: int
+    """How many of them pass."""
+    failed: int
+    """How many fail."""
+    unknown: int
+    """How many cannot be decided."""
+    reason: str
+    """Why it is not applicable, unknown or in error, in one sentence; else empty."""
+    findings: list[ReportedFinding]
+    """What is wrong, worst first."""
+    gaps: list[int]
+    """Indexes into the report's `gaps`: evidence that it misses."""
+
+
+class GapReport(Part, kw_only=True):
+    """Evidence that is missing, listed once whatever number of rules it blocks."""
+
+    need: str
+    """What is missing."""
+    about: list[str]
+    """About what: nodes, ranks; the first ones if there are very many."""
+    count: int
+    """About how many in all."""
+    supply: str
+    """The command or the step that gives it."""
+    rules: list[str]
+    """Rules that it keeps from deciding."""
+
+
+class Counts(Part, kw_only=True):
+    """How many rules and findings of each kind."""
+
+    passed: int
+    """Rules that pass."""
+    failed: int
+    """Rules that fail."""
+    unknown: int
+    """Rules that cannot be decided."""
+    not_applicable: int
+    """Rules that do not apply, proven so."""
+    error: int
+    """Rules that broke."""
+    errors: int
+    """Findings of severity error that count."""
+    warnings: int
+    """Findings of severity warning that count."""
+    infos: int
+    """Findings of severity info that count."""
+    waived: int
+    """Findings that a waiver keeps from counting."""
+    required_unknown: int
+    """Required rules with an undecided subject."""
+
+
+class Placing(Part, kw_only=True):
+    """Where one column puts a rank."""
+
+    node: str | None
+    """Node, null if not known."""
+    gpu: str | None
+    """GPU by UUID, else bus id, else index; null if not known."""
+    source: str
+    """Where that comes from."""
+
+
+class RankReport(Part, kw_only=True):
+    """One rank: who it is and where it lies."""
+
+    rank: int
+    """Global rank."""
+    coordinates: dict[str, int]
+    """Position along each parallel axis, slowest first."""
+    stage: int
+    """Pipeline stage."""
+    replica: int
+    """Which copy of the model."""
+    tensor_group: int
+    """Index of its tensor-parallel group."""
+    node: str | None
+    """Node it lies on by the phase's column; null if not known."""
+    gpu: str | None
+    """GPU it drives, best name known; null if not known."""
+    layers: list[int] | None
+    """First layer and end (exclusive) of its stage; null if not declared."""
+    sources: dict[str, Placing]
+    """Columns by name: predicted, claimed, observed; those without an entry are left out."""
+
+
+class GpuReport(Part, kw_only=True):
+    """One GPU of a node."""
+
+    ordinal: int
+    """Place in the node's list."""
+    uuid: str | None
+    """UUID."""
+    bus: str | None
+    """PCI address."""
+    index: int | None
+    """NVML index."""
+    model: str | None
+    """Product name."""
+    ranks: list[int]
+    """Ranks that drive it."""
+
+
+class NodeReport(Part, kw_only=True):
+    """One node of the job."""
+
+    name: str
+    """How findings call it."""
+    position: int
+    """Place in the node order of the plan."""
+    bound_by: str
+    """How the host was matched to this place: name, alias, node rank, ranks seen, only node, assumed, none."""
+    seen: bool
+    """Some evidence of it is there."""
+    shape: int | None
+    """Index of its hardware shape in `shapes`; null if not known."""
+    domain: str | None
+    """NVLink domain beyond the host, cluster UUID and clique; null if none is proven."""
+    gpus: list[GpuReport]
+    """Its GPUs as far as known."""
+
+
+class GroupReport(Part, kw_only=True):
+    """One edge or group worth drawing because a rule says something about it."""
+
+    rule: str
+    """Rule that speaks of it."""
+    severity: Literal["error", "warning", "info"]
+    """How bad."""
+    ranks: list[int]
+    """Ranks of the wrong group, or the two ends of the wrong edge."""
+    kind: Literal["group", "edge", "gpu"]
+    """What to mark."""
+
+
+class PlacementReport(Part, kw_only=True):
+    """Rank -> stage -> node -> GPU."""
+
+    phase: Literal["predicted", "claimed", "observed"]
+    """Which column the verdict rests on."""
+    world: int
+    """Number of ranks."""
+    axes: dict[str, int]
+    """Size of each axis, slowest first."""
+    ranks: list[RankReport]
+    """All ranks in order."""
+    nodes: list[NodeReport]
+    """Nodes in the plan's order, then others that carry ranks."""
+    unused: list[str]
+    """Hosts that were seen and carry no rank of the job."""
+    shapes: list[ShapeReport]
+    """Distinct hardware shapes of the nodes."""
+    marks: list[GroupReport]
+    """What the findings mark in the drawing."""
+
+
+class ShapeReport(Part, kw_only=True):
+    """One hardware shape shared by nodes."""
+
+    title: str
+    """In words: 8 x NVIDIA H100, 8 NICs."""
+    gpus: list[str]
+    """Model of each GPU by ordinal, `GPU` where not known."""
+    links: list[list[str | None]]
+    """Class of each pair of GPUs: NV18, PIX, SYS ...; null if not known."""
+    nics: list[str]
+    """RDMA devices by name."""
+    near: list[list[str]]
+    """For each GPU the nearest RDMA devices, () if not known."""
+    nodes: int
+    """How many nodes have it."""
+
+
+class InputReport(Part, kw_only=True):
+    """One input and what became of it."""
+
+    name: str
+    """File as the user gave it."""
+    kind: str
+    """What it was recognised as."""
+    digest: str
+    """`sha256:` and the hex digest of its bytes."""
+    hosts: list[str]
+    """Hosts that it speaks of; the first ones if there are very many."""
+    notes: list[str]
+    """What was cut, ignored or contradictory in it."""
+
+
+class Report(Part, kw_only=True):
+    """The whole answer."""
+
+    schema: str
+    """`topocheck.report/` and the major version."""
+    tool: str
+    """topocheck and its version."""
+    at: str
+    """The `now` that ages and expiries were held against, RFC 3339."""
+    verdict: Outcome
+    """pass: gate open; fail: gate shut by a finding; unknown: not decided."""
+    exit_code: int
+    """Exit code of the command."""
+    exit_reason: ExitReason
+    """Why that exit code."""
+    sentence: str
+    """The verdict in one sentence."""
+    job: str
+    """The job in one line: engine, sizes, nodes."""
+    phase: Literal["predicted", "claimed", "observed"]
+    """Which column the verdict rests on."""
+    counts: Counts
+    """How many of each."""
+    assumptions: list[str]
+    """What was assumed because nothing said otherwise."""
+    rules: list[RuleReport]
+    """All rules in the order of the catalogue."""
+    gaps: list[GapReport]
+    """Missing evidence, the gap that blocks most first."""
+    inputs: list[InputReport]
+    """All inputs with their digests."""
+    notes: list[str]
+    """Facts that accuse nobody: unused hosts, unattributed lines, unlabelled files."""
+    placement: PlacementReport | None = None
+    """Rank -> stage -> node -> GPU; left out where no output needs it."""

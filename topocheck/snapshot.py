@@ -1,0 +1,492 @@
+"""What one node shows: the evidence, as frozen typed data.
+
+A Snapshot is one JSON document a node; a stream of them has one document a line. Its parts are
+kept apart on purpose: `hardware` is the shape of the node without any identity, and stays raw
+bytes until somebody asks, because thousands of nodes share a few dozen shapes; `identity` names
+the parts by the same ordinals; `state` is what changes by itself.
+
+None means "not known", never zero. Whether absence may be concluded is said by `Coverage`.
+The text under each field is what `topocheck schema snapshot` prints.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "SCHEMA",
+    "At",
+    "CommRank",
+    "Coverage",
+    "Edge",
+    "FullSnapshot",
+    "GpuId",
+    "GpuShape",
+    "GpuState",
+    "Hardware",
+    "Host",
+    "Identity",
+    "Limits",
+    "LinkMatrix",
+    "LogFact",
+    "NicId",
+    "NicShape",
+    "NvLink",
+    "Observed",
+    "PciNode",
+    "PeerAccess",
+    "Port",
+    "ProbeFault",
+    "Process",
+    "RankClaim",
+    "Snapshot",
+    "Software",
+    "Source",
+    "State",
+]
+
+SCHEMA = "topocheck.snapshot/1"
+
+Extent = Literal["all", "part"]
+Scope = Literal["host", "container", "task", "unknown"]
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Base of all evidence: immutable, compact in JSON, tolerant of fields from newer probes."""
+
+
+class At(Record, kw_only=True):
+    """Where a fact was read."""
+
+    source: str
+    """Name of a source of this snapshot: a file as the user gave it, or a probe and its path."""
+    line: int | None = None
+    """Line in that source, counted from 1; None where the source has no lines."""
+
+
+class Source(Record, kw_only=True):
+    """One input that contributed to this snapshot."""
+
+    name: str
+    """File name as the user gave it, or the probe's name."""
+    kind: str
+    """What it was recognised as, for instance `nvidia-smi topo -m` or `nccl log`."""
+    digest: str | None = None
+    """`sha256:` and the hex digest of its bytes; None for a live probe."""
+
+
+class Coverage(Record, kw_only=True):
+    """May one conclude from absence? `all` says yes, `part` no, None that nothing was looked at."""
+
+    gpus: Extent | None = None
+    """The list of GPUs of the node."""
+    links: Extent | None = None
+    """NVLink and PCIe relations between the GPUs."""
+    nics: Extent | None = None
+    """The list of RDMA devices and their ports."""
+    ranks: Extent | None = None
+    """The ranks of the job on this node."""
+    observed: Extent | None = None
+    """The log lines or processes of the running job."""
+
+
+class Host(Record, kw_only=True):
+    """Which machine this is. A host is its boot id; a name is a label."""
+
+    name: str | None = None
+    """Host name as the machine or the log says it; untrusted text."""
+    boot_id: str | None = None
+    """/proc/sys/kernel/random/boot_id: the same for all containers of one running kernel."""
+    machine_id: str | None = None
+    """/etc/machine-id; cloned images share it, so it never identifies alone."""
+    aliases: tuple[str, ...] = ()
+    """Further names: Kubernetes node name, FQDN, address, the label the user gave."""
+
+
+class GpuId(Record, kw_only=True):
+    """One GPU of the node; its place in the list is its ordinal."""
+
+    uuid: str | None = None
+    """`GPU-` and 8-4-4-4-12 hex digits, as NVML and nvidia-smi -L print it."""
+    bus: str | None = None
+    """PCI address in lower case with a domain of at least four digits: `0000:1b:00.0`."""
+    nvml: int | None = None
+    """NVML index in the scope named by `scope`; containers renumber it."""
+    scope: Scope = "unknown"
+    """Whose numbering `nvml` is."""
+    model: str | None = None
+    """Product name, where the source of the identity shows it."""
+    serial: str | None = None
+    """Board serial; None on boards without one."""
+
+
+class NicId(Record, kw_only=True):
+    """One RDMA device of the node; its place in the list is its ordinal."""
+
+    name: str
+    """Kernel name, for instance `mlx5_0`; not stable over reboots."""
+    bus: str | None = None
+    """PCI address of its function."""
+    guid: str | None = None
+    """Node GUID, 16 hex digits in groups of four."""
+
+
+class Identity(Record, kw_only=True):
+    """Names of everything in `hardware`, by the same ordinals."""
+
+    host: Host
+    """The machine."""
+    gpus: tuple[GpuId, ...] = ()
+    """GPUs in the order of `hardware.gpus`."""
+    nics: tuple[NicId, ...] = ()
+    """RDMA devices in the order of `hardware.nics`."""
+
+
+class NvLink(Record, kw_only=True):
+    """One NVLink of one GPU."""
+
+    link: int
+    """Link number on this GPU."""
+    active: bool | None = None
+    """Up (active or asleep); None where the driver did not say."""
+    remote: Literal["gpu", "switch", "cpu"] | None = None
+    """What the other end is; None where it is hidden (virtual machines, NVL72)."""
+    peer: int | None = None
+    """Ordinal of the GPU at the other end, if it is a GPU of this node."""
+    version: int | None = None
+    """nvmlDeviceGetNvLinkVersion: an enum, 5 is NVLink 3.1."""
+
+
+class GpuShape(Record, kw_only=True):
+    """One GPU without its identity."""
+
+    model: str | None = None
+    """Product name as NVML gives it."""
+    memory_bytes: int | None = None
+    """Total memory."""
+    numa: int | None = None
+    """NUMA node; None where the machine says -1 or N/A."""
+    pci: str | None = None
+    """Id of its node in the PCI tree of this snapshot."""
+    links: tuple[NvLink, ...] | None = None
+    """All NVLinks that the board has; () is proven to have none, None is not known."""
+    nvlinks: int | None = None
+    """Number of active links, where only the number is known."""
+    nvswitch: bool | None = None
+    """The links lead to NVSwitches."""
+
+
+class Port(Record, kw_only=True):
+    """One port of an RDMA device."""
+
+    port: int = 1
+    """Port number, counted from 1."""
+    state: str | None = None
+    """Logical state in the kernel's word: ACTIVE, DOWN, INIT, ARMED."""
+    physical: str | None = None
+    """Physical state in the kernel's word: LinkUp, Disabled, Polling."""
+    layer: str | None = None
+    """InfiniBand or Ethernet."""
+    rate_gbps: float | None = None
+    """Rate in Gbit/s; meaningless unless the port is up."""
+
+
+class NicShape(Record, kw_only=True):
+    """One RDMA device without its identity."""
+
+    name: str
+    """Kernel name; repeated here because NCCL selects devices by name."""
+    kind: str | None = None
+    """`rdma`, `bond`, `efa`, `slingshot` ..., by evidence and not by name."""
+    numa: int | None = None
+    """NUMA node."""
+    pci: str | None = None
+    """Id of its node in the PCI tree of this snapshot."""
+    ports: tuple[Port, ...] = ()
+    """Its ports as the probe or the capture found them."""
+
+
+class PciNode(Record, kw_only=True):
+    """One node of the PCI tree: a root complex, a bridge or a device."""
+
+    id: str
+    """Name inside this snapshot; equal machines have equal names."""
+    parent: str | None = None
+    """Id of the node above; None for a root complex."""
+    numa: int | None = None
+    """NUMA node of the root complex."""
+    max_width: int | None = None
+    """Lanes that the slot can give."""
+    max_speed_gts: float | None = None
+    """GT/s for each lane that the slot can give."""
+
+
+class LinkMatrix(Record, kw_only=True):
+    """Classes between devices as `nvidia-smi topo -m` prints them. Not a PCI tree.
+
+    A cell is NV and the number of links, PIX, PXB, PHB, NODE, SYS, or None if the row was not shown.
+    """
+
+    gpus: tuple[tuple[str | None, ...], ...] = ()
+    """Square over `hardware.gpus`; the diagonal is `X`."""
+    nics: tuple[tuple[str | None, ...], ...] = ()
+    """One row a GPU, one column an entry of `hardware.nics`."""
+
+
+class PeerAccess(Record, kw_only=True):
+    """Peer access between two GPUs as the driver reports it."""
+
+    a: int
+    """Ordinal of the reading GPU."""
+    b: int
+    """Ordinal of the GPU that is read."""
+    status: str
+    """OK, or NVML's reason: CNS, GNS, TNS, NS, U, DISABLED."""
+
+
+class Hardware(Record, kw_only=True):
+    """The shape of a node: equal for equal machines, no identity, no counters."""
+
+    gpus: tuple[GpuShape, ...] = ()
+    """GPUs by ordinal."""
+    nics: tuple[NicShape, ...] = ()
+    """RDMA devices by ordinal."""
+    pci: tuple[PciNode, ...] = ()
+    """PCI tree, parents before children; () if not read."""
+    matrix: LinkMatrix | None = None
+    """Table of link classes, if such a table was captured."""
+    peers: tuple[PeerAccess, ...] = ()
+    """Peer access as reported; pairs that were not asked are absent."""
+
+
+class RankClaim(Record, kw_only=True):
+    """What one process of the job says about itself in its environment."""
+
+    rank: int
+    """Global rank in its world."""
+    world: str = ""
+    """Name of the world in a plan with several; empty for the only one."""
+    size: int | None = None
+    """World size it was given."""
+    local_rank: int | None = None
+    """Local rank it was given."""
+    node_rank: int | None = None
+    """Node rank it was given."""
+    gpu: int | None = None
+    """Ordinal in `identity.gpus` of the device that it will use, resolved by UUID."""
+    pid: int | None = None
+    """Process id on the host, if known."""
+    family: str | None = None
+    """Launcher family that the numbers come from: torchrun, slurm, openmpi ..."""
+    at: At | None = None
+    """Where it was read; None means the rank probe of this node."""
+
+
+class CommRank(Record, kw_only=True):
+    """One membership: a process is rank `rank` of one communicator. Ranks are the communicator's own."""
+
+    comm: str
+    """commId, or a name made of host, pids and size where the log has none."""
+    size: int | None = None
+    """Number of ranks of the communicator."""
+    rank: int
+    """Rank inside the communicator."""
+    gpu: int | None = None
+    """Ordinal in `identity.gpus`."""
+    cuda: int | None = None
+    """CUDA device number in the process."""
+    pid: int | None = None
+    """Process id in the log line."""
+    phase: Literal["start", "complete", "destroyed", "seen"] = "seen"
+    """How far initialisation got, by the last line seen."""
+    clique_size: int | None = None
+    """cliqueSize of an active MNNVL clique; None if MNNVL is off or not shown."""
+    clique: str | None = None
+    """cliqueId of that clique."""
+    at: At | None = None
+    """Where it was read."""
+
+
+class Edge(Record, kw_only=True):
+    """One connection between two ranks of a communicator, seen by the process at one end."""
+
+    src: int
+    """Sending rank, inside the communicator."""
+    dst: int
+    """Receiving rank, inside the communicator."""
+    via: Literal["P2P", "SHM", "NET", "COLLNET", "NVLS"]
+    """Transport class."""
+    how: str = ""
+    """The transport as the log spells it: P2P/CUMEM, NET/IB/0/GDRDMA."""
+    network: str | None = None
+    """For NET the plugin: IB, Socket, AWS Libfabric."""
+    gdr: bool | None = None
+    """For NET whether GPUDirect RDMA is used."""
+    side: Literal["send", "receive"] | None = None
+    """Which end logged it, for NET."""
+    src_dev: str | None = None
+    """Device of the sender as printed: bus id or NVML index by version."""
+    dst_dev: str | None = None
+    """Device of the receiver as printed."""
+    comm: str | None = None
+    """Communicator it belongs to; None is unattributed and accuses nobody."""
+    pid: int | None = None
+    """Process that logged it."""
+    at: At | None = None
+    """Where it was read."""
+
+
+class LogFact(Record, kw_only=True):
+    """One statement of a log that a rule may use, in a closed vocabulary."""
+
+    kind: str
+    """What is stated, for instance `network`, `duplicate-gpu`, `abort`, `gdr-disabled`, `hca`."""
+    value: str = ""
+    """The value stated."""
+    pid: int | None = None
+    """Process that stated it."""
+    at: At | None = None
+    """Where it was read."""
+
+
+class Observed(Record, kw_only=True):
+    """What the running job showed of itself on this node."""
+
+    library: str | None = None
+    """Communication library and version: `NCCL 2.29.7`."""
+    comms: tuple[CommRank, ...] = ()
+    """Memberships of the processes of this node."""
+    edges: tuple[Edge, ...] = ()
+    """Connections logged on this node."""
+    facts: tuple[LogFact, ...] = ()
+    """Further statements."""
+
+
+class Software(Record, kw_only=True):
+    """Versions in force on the node."""
+
+    driver: str | None = None
+    """GPU driver."""
+    cuda: str | None = None
+    """CUDA version that the driver supports."""
+    nccl: str | None = None
+    """NCCL that the job loads."""
+    engine: str | None = None
+    """Engine name."""
+    engine_version: str | None = None
+    """Engine version."""
+    torch: str | None = None
+    """PyTorch version."""
+
+
+class Limits(Record, kw_only=True):
+    """Limits of the process that was looked at."""
+
+    scope: Scope = "unknown"
+    """Whose limits these are."""
+    memlock_bytes: int | None = None
+    """RLIMIT_MEMLOCK; -1 is unlimited."""
+    ipc_lock: bool | None = None
+    """CAP_IPC_LOCK is effective."""
+    shm_bytes: int | None = None
+    """Size of /dev/shm."""
+    nofile: int | None = None
+    """RLIMIT_NOFILE."""
+
+
+class Process(Record, kw_only=True):
+    """A process that holds memory on a GPU."""
+
+    pid: int
+    """Process id on the host; 0 is another pid namespace."""
+    memory_bytes: int | None = None
+    """Memory it holds."""
+    name: str | None = None
+    """Command name; untrusted text."""
+
+
+class GpuState(Record, kw_only=True):
+    """What changes by itself on one GPU."""
+
+    gpu: int
+    """Ordinal in `identity.gpus`."""
+    memory_used_bytes: int | None = None
+    """Memory in use without the driver's reserve."""
+    processes: tuple[Process, ...] = ()
+    """Processes on it."""
+    fabric_state: str | None = None
+    """NVLink fabric state in NVML's word."""
+    fabric_status: str | None = None
+    """NVLink fabric status; meaningful only when the state is Completed."""
+    cluster_uuid: str | None = None
+    """Fabric cluster UUID; all zero means no domain beyond this host."""
+    clique: int | None = None
+    """Fabric clique id; means nothing without the cluster UUID."""
+    health_mask: int | None = None
+    """Fabric health, two bits a field."""
+
+
+class State(Record, kw_only=True):
+    """Counters, memory, processes, health: what changes by itself."""
+
+    gpus: tuple[GpuState, ...] = ()
+    """By GPU; a GPU that was not asked is absent."""
+
+
+class ProbeFault(Record, kw_only=True):
+    """A part that could not be read, and why. Absent, refused and unsupported stay apart."""
+
+    part: str
+    """Which part of the snapshot is missing because of it: gpus, links, nics, ranks ..."""
+    kind: Literal["absent", "not-permitted", "not-supported", "timeout", "broken"]
+    """Why."""
+    path: str
+    """What was read: a path or a call."""
+    reason: str = ""
+    """The system's own words."""
+
+
+class Snapshot(Record, kw_only=True):
+    """One node as it showed itself once. `hardware`, `environment` and `state` are decoded on demand."""
+
+    schema: str
+    """`topocheck.snapshot/` and the major version; never left out."""
+    run: str | None = None
+    """Run id of the launch that it belongs to."""
+    taken_at: str | None = None
+    """RFC 3339 time in UTC."""
+    sources: tuple[Source, ...] = ()
+    """Inputs that it was made from."""
+    coverage: Coverage = Coverage()
+    """From what absence may be concluded."""
+    identity: Identity
+    """Names of host, GPUs and NICs."""
+    hardware: msgspec.Raw = msgspec.Raw(b"{}")
+    """Shape of the node (`Hardware`)."""
+    environment: msgspec.Raw = msgspec.Raw(b"{}")
+    """Variables that all ranks of the node share, by allow-list."""
+    ranks: tuple[RankClaim, ...] = ()
+    """What the processes of the job claim."""
+    software: Software = Software()
+    """Versions."""
+    limits: Limits = Limits()
+    """Limits."""
+    state: msgspec.Raw = msgspec.Raw(b"{}")
+    """What changes by itself (`State`)."""
+    observed: Observed | None = None
+    """What the running job showed; None where nothing of it was looked at."""
+    faults: tuple[ProbeFault, ...] = ()
+    """What could not be read."""
+
+
+class FullSnapshot(Snapshot, kw_only=True):
+    """A Snapshot with every part decoded: the published form, and the floor of the benchmark."""
+
+    hardware: Hardware = Hardware()  # type: ignore[assignment]  # the same JSON, decoded
+    """Shape of the node."""
+    environment: dict[str, str] = {}  # type: ignore[assignment]  # noqa: RUF012 - msgspec copies it
+    """Variables that all ranks of the node share, by allow-list."""
+    state: State = State()  # type: ignore[assignment]
+    """What changes by itself."""
