@@ -486,7 +486,7 @@ class FullSnapshot(Snapshot, kw_only=True):
 
     hardware: Hardware = Hardware()  # type: ignore[assignment]  # the same JSON, decoded
     """Shape of the node."""
-    environment: dict[str, str] = {}  # type: ignore[assignment]  # noqa: RUF012 - msgspec copies it
+    environment: dict[str, str] = {}  # type: ignore[assignment]
     """Variables that all ranks of the node share, by allow-list."""
     state: State = State()  # type: ignore[assignment]
     """What changes by itself."""
