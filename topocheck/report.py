@@ -216,7 +216,7 @@ class NodeReport(Part, kw_only=True):
     position: int
     """Place in the node order of the plan."""
     bound_by: str
-    """How the host was matched to this place: name, alias, node rank, ranks seen, only node, assumed, none."""
+    """How the host was matched to this place: name, alias, node rank, ranks seen ..."""
     seen: bool
     """Some evidence of it is there."""
     shape: int | None

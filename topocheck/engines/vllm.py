@@ -33,7 +33,9 @@ def split(
         for extra in range(layers % stages):
             counts[-2 - extra] += 1
     ends = [sum(counts[: stage + 1]) for stage in range(stages)]
-    return LayerSplit(tuple(zip([0, *ends[:-1]], ends, strict=True)), rule="vLLM default" if override is None else override)
+    return LayerSplit(
+        tuple(zip([0, *ends[:-1]], ends, strict=True)), rule="vLLM default" if override is None else override
+    )
 
 
 ENGINE = Engine(
