@@ -28,7 +28,7 @@ class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """Base of all declared data: immutable, and strict, because a misspelt key would hide a check."""
 
 
-class Parallel(Declared, kw_only=True):
+class Parallel(Declared, frozen=True, kw_only=True):
     """Sizes of the parallel axes. An axis that is left out is derived from the world size, else 1."""
 
     tensor: int | None = None
@@ -57,7 +57,7 @@ class Parallel(Declared, kw_only=True):
     """Sequence parallel size as an axis of its own (accelerate)."""
 
 
-class Model(Declared, kw_only=True):
+class Model(Declared, frozen=True, kw_only=True):
     """What of the model the arithmetic needs."""
 
     layers: int | None = None
@@ -74,7 +74,7 @@ class Model(Declared, kw_only=True):
     """Routed experts; None or 0 for a dense model."""
 
 
-class NodeRange(Declared, kw_only=True):
+class NodeRange(Declared, frozen=True, kw_only=True):
     """A number of nodes between two bounds, for elastic jobs."""
 
     min: int
@@ -83,7 +83,7 @@ class NodeRange(Declared, kw_only=True):
     """At most so many."""
 
 
-class Policy(Declared, kw_only=True):
+class Policy(Declared, frozen=True, kw_only=True):
     """What is demanded beyond what is right anyway."""
 
     optional: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Policy(Declared, kw_only=True):
     """How well placement must be known for a pass to count: predicted, claimed or observed."""
 
 
-class Plan(Declared, kw_only=True):
+class Plan(Declared, frozen=True, kw_only=True):
     """One job as declared."""
 
     engine: str

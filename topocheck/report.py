@@ -41,7 +41,7 @@ class Part(msgspec.Struct, frozen=True):
     """Base of everything in a report."""
 
 
-class Evidence(Part, kw_only=True):
+class Evidence(Part, frozen=True, kw_only=True):
     """One fact and where it was read."""
 
     source: str
@@ -52,7 +52,7 @@ class Evidence(Part, kw_only=True):
     """What it says."""
 
 
-class WaiverReport(Part, kw_only=True):
+class WaiverReport(Part, frozen=True, kw_only=True):
     """Why a finding does not count."""
 
     reason: str
@@ -63,7 +63,7 @@ class WaiverReport(Part, kw_only=True):
     """Date after which it no longer holds."""
 
 
-class ReportedFinding(Part, kw_only=True):
+class ReportedFinding(Part, frozen=True, kw_only=True):
     """One thing that is wrong, once for each cause."""
 
     message: str
@@ -84,7 +84,7 @@ class ReportedFinding(Part, kw_only=True):
     """The waiver that keeps it from counting."""
 
 
-class RuleReport(Part, kw_only=True):
+class RuleReport(Part, frozen=True, kw_only=True):
     """What became of one rule."""
 
     id: str
@@ -117,7 +117,7 @@ class RuleReport(Part, kw_only=True):
     """Indexes into the report's `gaps`: evidence that it misses."""
 
 
-class GapReport(Part, kw_only=True):
+class GapReport(Part, frozen=True, kw_only=True):
     """Evidence that is missing, listed once whatever number of rules it blocks."""
 
     need: str
@@ -132,7 +132,7 @@ class GapReport(Part, kw_only=True):
     """Rules that it keeps from deciding."""
 
 
-class Counts(Part, kw_only=True):
+class Counts(Part, frozen=True, kw_only=True):
     """How many rules and findings of each kind."""
 
     passed: int
@@ -157,7 +157,7 @@ class Counts(Part, kw_only=True):
     """Required rules with an undecided subject."""
 
 
-class Placing(Part, kw_only=True):
+class Placing(Part, frozen=True, kw_only=True):
     """Where one column puts a rank."""
 
     node: str | None
@@ -168,7 +168,7 @@ class Placing(Part, kw_only=True):
     """Where that comes from."""
 
 
-class RankReport(Part, kw_only=True):
+class RankReport(Part, frozen=True, kw_only=True):
     """One rank: who it is and where it lies."""
 
     rank: int
@@ -191,7 +191,7 @@ class RankReport(Part, kw_only=True):
     """Columns by name: predicted, claimed, observed; those without an entry are left out."""
 
 
-class GpuReport(Part, kw_only=True):
+class GpuReport(Part, frozen=True, kw_only=True):
     """One GPU of a node."""
 
     ordinal: int
@@ -208,7 +208,7 @@ class GpuReport(Part, kw_only=True):
     """Ranks that drive it."""
 
 
-class NodeReport(Part, kw_only=True):
+class NodeReport(Part, frozen=True, kw_only=True):
     """One node of the job."""
 
     name: str
@@ -227,7 +227,7 @@ class NodeReport(Part, kw_only=True):
     """Its GPUs as far as known."""
 
 
-class GroupReport(Part, kw_only=True):
+class GroupReport(Part, frozen=True, kw_only=True):
     """One edge or group worth drawing because a rule says something about it."""
 
     rule: str
@@ -240,7 +240,7 @@ class GroupReport(Part, kw_only=True):
     """What to mark."""
 
 
-class PlacementReport(Part, kw_only=True):
+class PlacementReport(Part, frozen=True, kw_only=True):
     """Rank -> stage -> node -> GPU."""
 
     phase: Literal["predicted", "claimed", "observed"]
@@ -261,7 +261,7 @@ class PlacementReport(Part, kw_only=True):
     """What the findings mark in the drawing."""
 
 
-class ShapeReport(Part, kw_only=True):
+class ShapeReport(Part, frozen=True, kw_only=True):
     """One hardware shape shared by nodes."""
 
     title: str
@@ -278,7 +278,7 @@ class ShapeReport(Part, kw_only=True):
     """How many nodes have it."""
 
 
-class InputReport(Part, kw_only=True):
+class InputReport(Part, frozen=True, kw_only=True):
     """One input and what became of it."""
 
     name: str
@@ -293,7 +293,7 @@ class InputReport(Part, kw_only=True):
     """What was cut, ignored or contradictory in it."""
 
 
-class Report(Part, kw_only=True):
+class Report(Part, frozen=True, kw_only=True):
     """The whole answer."""
 
     schema: str

@@ -21,6 +21,7 @@ __all__ = [
     "CommRank",
     "Coverage",
     "Edge",
+    "Fabric",
     "FullSnapshot",
     "GpuId",
     "GpuShape",
@@ -57,7 +58,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Base of all evidence: immutable, compact in JSON, tolerant of fields from newer probes."""
 
 
-class At(Record, kw_only=True):
+class At(Record, frozen=True, kw_only=True):
     """Where a fact was read."""
 
     source: str
@@ -66,7 +67,7 @@ class At(Record, kw_only=True):
     """Line in that source, counted from 1; None where the source has no lines."""
 
 
-class Source(Record, kw_only=True):
+class Source(Record, frozen=True, kw_only=True):
     """One input that contributed to this snapshot."""
 
     name: str
@@ -77,7 +78,7 @@ class Source(Record, kw_only=True):
     """`sha256:` and the hex digest of its bytes; None for a live probe."""
 
 
-class Coverage(Record, kw_only=True):
+class Coverage(Record, frozen=True, kw_only=True):
     """May one conclude from absence? `all` says yes, `part` no, None that nothing was looked at."""
 
     gpus: Extent | None = None
@@ -92,7 +93,7 @@ class Coverage(Record, kw_only=True):
     """The log lines or processes of the running job."""
 
 
-class Host(Record, kw_only=True):
+class Host(Record, frozen=True, kw_only=True):
     """Which machine this is. A host is its boot id; a name is a label."""
 
     name: str | None = None
@@ -105,7 +106,7 @@ class Host(Record, kw_only=True):
     """Further names: Kubernetes node name, FQDN, address, the label the user gave."""
 
 
-class GpuId(Record, kw_only=True):
+class GpuId(Record, frozen=True, kw_only=True):
     """One GPU of the node; its place in the list is its ordinal."""
 
     uuid: str | None = None
@@ -122,7 +123,7 @@ class GpuId(Record, kw_only=True):
     """Board serial; None on boards without one."""
 
 
-class NicId(Record, kw_only=True):
+class NicId(Record, frozen=True, kw_only=True):
     """One RDMA device of the node; its place in the list is its ordinal."""
 
     name: str
@@ -133,7 +134,7 @@ class NicId(Record, kw_only=True):
     """Node GUID, 16 hex digits in groups of four."""
 
 
-class Identity(Record, kw_only=True):
+class Identity(Record, frozen=True, kw_only=True):
     """Names of everything in `hardware`, by the same ordinals."""
 
     host: Host
@@ -144,7 +145,27 @@ class Identity(Record, kw_only=True):
     """RDMA devices in the order of `hardware.nics`."""
 
 
-class NvLink(Record, kw_only=True):
+class Fabric(Record, frozen=True, kw_only=True):
+    """The NVLink fabric as some GPUs of the node report it; GPUs that agree share one entry."""
+
+    gpus: tuple[int, ...] = ()
+    """Ordinals in `identity.gpus`; () is all GPUs of the node."""
+    cluster_uuid: str | None = None
+    """Cluster UUID, 32 hex digits in the order of nvidia-smi, dashes removed;
+    all zero means no domain beyond this host."""
+    clique: int | None = None
+    """Clique id; means nothing without the cluster UUID."""
+    state: str | None = None
+    """State in nvidia-smi's word: Completed, In Progress, Not Started, Not Supported."""
+    status: str | None = None
+    """Status in nvidia-smi's words; meaningful only when the state is Completed."""
+    health_mask: int | None = None
+    """Health, two bits a field: 0 not supported, 1 true, 2 false."""
+    at: At | None = None
+    """Where it was read."""
+
+
+class NvLink(Record, frozen=True, kw_only=True):
     """One NVLink of one GPU."""
 
     link: int
@@ -159,7 +180,7 @@ class NvLink(Record, kw_only=True):
     """nvmlDeviceGetNvLinkVersion: an enum, 5 is NVLink 3.1."""
 
 
-class GpuShape(Record, kw_only=True):
+class GpuShape(Record, frozen=True, kw_only=True):
     """One GPU without its identity."""
 
     model: str | None = None
@@ -178,7 +199,7 @@ class GpuShape(Record, kw_only=True):
     """The links lead to NVSwitches."""
 
 
-class Port(Record, kw_only=True):
+class Port(Record, frozen=True, kw_only=True):
     """One port of an RDMA device."""
 
     port: int = 1
@@ -193,7 +214,7 @@ class Port(Record, kw_only=True):
     """Rate in Gbit/s; meaningless unless the port is up."""
 
 
-class NicShape(Record, kw_only=True):
+class NicShape(Record, frozen=True, kw_only=True):
     """One RDMA device without its identity."""
 
     name: str
@@ -208,7 +229,7 @@ class NicShape(Record, kw_only=True):
     """Its ports as the probe or the capture found them."""
 
 
-class PciNode(Record, kw_only=True):
+class PciNode(Record, frozen=True, kw_only=True):
     """One node of the PCI tree: a root complex, a bridge or a device."""
 
     id: str
@@ -223,7 +244,7 @@ class PciNode(Record, kw_only=True):
     """GT/s for each lane that the slot can give."""
 
 
-class LinkMatrix(Record, kw_only=True):
+class LinkMatrix(Record, frozen=True, kw_only=True):
     """Classes between devices as `nvidia-smi topo -m` prints them. Not a PCI tree.
 
     A cell is NV and the number of links, PIX, PXB, PHB, NODE, SYS, or None if the row was not shown.
@@ -235,7 +256,7 @@ class LinkMatrix(Record, kw_only=True):
     """One row a GPU, one column an entry of `hardware.nics`."""
 
 
-class PeerAccess(Record, kw_only=True):
+class PeerAccess(Record, frozen=True, kw_only=True):
     """Peer access between two GPUs as the driver reports it."""
 
     a: int
@@ -246,7 +267,7 @@ class PeerAccess(Record, kw_only=True):
     """OK, or NVML's reason: CNS, GNS, TNS, NS, U, DISABLED."""
 
 
-class Hardware(Record, kw_only=True):
+class Hardware(Record, frozen=True, kw_only=True):
     """The shape of a node: equal for equal machines, no identity, no counters."""
 
     gpus: tuple[GpuShape, ...] = ()
@@ -261,7 +282,7 @@ class Hardware(Record, kw_only=True):
     """Peer access as reported; pairs that were not asked are absent."""
 
 
-class RankClaim(Record, kw_only=True):
+class RankClaim(Record, frozen=True, kw_only=True):
     """What one process of the job says about itself in its environment."""
 
     rank: int
@@ -284,7 +305,7 @@ class RankClaim(Record, kw_only=True):
     """Where it was read; None means the rank probe of this node."""
 
 
-class CommRank(Record, kw_only=True):
+class CommRank(Record, frozen=True, kw_only=True):
     """One membership: a process is rank `rank` of one communicator. Ranks are the communicator's own."""
 
     comm: str
@@ -309,7 +330,7 @@ class CommRank(Record, kw_only=True):
     """Where it was read."""
 
 
-class Edge(Record, kw_only=True):
+class Edge(Record, frozen=True, kw_only=True):
     """One connection between two ranks of a communicator, seen by the process at one end."""
 
     src: int
@@ -338,7 +359,7 @@ class Edge(Record, kw_only=True):
     """Where it was read."""
 
 
-class LogFact(Record, kw_only=True):
+class LogFact(Record, frozen=True, kw_only=True):
     """One statement of a log that a rule may use, in a closed vocabulary."""
 
     kind: str
@@ -351,7 +372,7 @@ class LogFact(Record, kw_only=True):
     """Where it was read."""
 
 
-class Observed(Record, kw_only=True):
+class Observed(Record, frozen=True, kw_only=True):
     """What the running job showed of itself on this node."""
 
     library: str | None = None
@@ -364,7 +385,7 @@ class Observed(Record, kw_only=True):
     """Further statements."""
 
 
-class Software(Record, kw_only=True):
+class Software(Record, frozen=True, kw_only=True):
     """Versions in force on the node."""
 
     driver: str | None = None
@@ -381,7 +402,7 @@ class Software(Record, kw_only=True):
     """PyTorch version."""
 
 
-class Limits(Record, kw_only=True):
+class Limits(Record, frozen=True, kw_only=True):
     """Limits of the process that was looked at."""
 
     scope: Scope = "unknown"
@@ -396,7 +417,7 @@ class Limits(Record, kw_only=True):
     """RLIMIT_NOFILE."""
 
 
-class Process(Record, kw_only=True):
+class Process(Record, frozen=True, kw_only=True):
     """A process that holds memory on a GPU."""
 
     pid: int
@@ -407,7 +428,7 @@ class Process(Record, kw_only=True):
     """Command name; untrusted text."""
 
 
-class GpuState(Record, kw_only=True):
+class GpuState(Record, frozen=True, kw_only=True):
     """What changes by itself on one GPU."""
 
     gpu: int
@@ -416,26 +437,16 @@ class GpuState(Record, kw_only=True):
     """Memory in use without the driver's reserve."""
     processes: tuple[Process, ...] = ()
     """Processes on it."""
-    fabric_state: str | None = None
-    """NVLink fabric state in NVML's word."""
-    fabric_status: str | None = None
-    """NVLink fabric status; meaningful only when the state is Completed."""
-    cluster_uuid: str | None = None
-    """Fabric cluster UUID; all zero means no domain beyond this host."""
-    clique: int | None = None
-    """Fabric clique id; means nothing without the cluster UUID."""
-    health_mask: int | None = None
-    """Fabric health, two bits a field."""
 
 
-class State(Record, kw_only=True):
+class State(Record, frozen=True, kw_only=True):
     """Counters, memory, processes, health: what changes by itself."""
 
     gpus: tuple[GpuState, ...] = ()
     """By GPU; a GPU that was not asked is absent."""
 
 
-class ProbeFault(Record, kw_only=True):
+class ProbeFault(Record, frozen=True, kw_only=True):
     """A part that could not be read, and why. Absent, refused and unsupported stay apart."""
 
     part: str
@@ -448,7 +459,7 @@ class ProbeFault(Record, kw_only=True):
     """The system's own words."""
 
 
-class Snapshot(Record, kw_only=True):
+class Snapshot(Record, frozen=True, kw_only=True):
     """One node as it showed itself once. `hardware`, `environment` and `state` are decoded on demand."""
 
     schema: str
@@ -467,6 +478,8 @@ class Snapshot(Record, kw_only=True):
     """Shape of the node (`Hardware`)."""
     environment: msgspec.Raw = msgspec.Raw(b"{}")
     """Variables that all ranks of the node share, by allow-list."""
+    fabric: tuple[Fabric, ...] = ()
+    """NVLink fabric of the node; usually one entry."""
     ranks: tuple[RankClaim, ...] = ()
     """What the processes of the job claim."""
     software: Software = Software()
@@ -481,7 +494,7 @@ class Snapshot(Record, kw_only=True):
     """What could not be read."""
 
 
-class FullSnapshot(Snapshot, kw_only=True):
+class FullSnapshot(Snapshot, frozen=True, kw_only=True):
     """A Snapshot with every part decoded: the published form, and the floor of the benchmark."""
 
     hardware: Hardware = Hardware()  # type: ignore[assignment]  # the same JSON, decoded

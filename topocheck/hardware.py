@@ -1,0 +1,258 @@
+"""One node's hardware as a graph, shared by all nodes of the same shape.
+
+A Shape is made from the bytes of a snapshot's `hardware` part. Equal bytes are equal shapes, so a
+cluster of thousands of nodes has a few dozen Shape objects, and link classes, NVLink meshes and
+nearest NICs are answered once for each.
+
+Vertices are `("gpu", ordinal)`, `("nic", ordinal)`, `("pci", id)` and `("nvswitch", 0)`: the switches
+of one node act as one, so they are one vertex. Parallel NVLinks are one edge with a count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from topocheck.snapshot import Hardware, NicShape
+
+if TYPE_CHECKING:  # 0.1 s of imports that only the graph itself needs
+    import networkx as nx
+
+__all__ = ["Link", "Shape", "Vertex"]
+
+Vertex = tuple[str, int | str]
+
+NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""PCI classes of nvidia-smi, nearest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How two devices of one node reach each other."""
+
+    kind: str
+    """NV, PIX, PXB, PHB, NODE, SYS, or PCI where only the absence of NVLink is known."""
+    count: int = 0
+    """Number of bonded NVLinks; 0 without NVLink."""
+    switched: bool = False
+    """The NVLinks lead through an NVSwitch."""
+
+    @property
+    def nvlink(self) -> bool:
+        """The two are joined by NVLink."""
+        return self.kind == "NV"
+
+    def __str__(self) -> str:
+        return f"NV{self.count}" if self.nvlink else self.kind
+
+
+def parse_link(cell: str | None) -> Link | None:
+    """A cell of `nvidia-smi topo -m` as a Link; None for no cell or an unknown word."""
+    if cell is None:
+        return None
+    if cell.startswith("NV") and cell[2:].isdigit():
+        return Link("NV", int(cell[2:]))
+    return Link(cell) if cell in NEAREST_FIRST else None
+
+
+class Shape:
+    """One hardware shape. Questions take ordinals and answer None where the evidence is silent."""
+
+    def __init__(self, raw: bytes) -> None:
+        """Decode the bytes of a snapshot's `hardware`. Raises msgspec.ValidationError on other bytes."""
+        self.raw = raw
+        self.hardware = msgspec.json.decode(raw, type=Hardware)
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs in the shape."""
+        return len(self.hardware.gpus)
+
+    @cached_property
+    def graph(self) -> nx.Graph[Vertex]:
+        """The node as a networkx graph: NVLink edges carry `nvlinks`, PCI edges carry `pci`."""
+        import networkx as nx  # noqa: PLC0415 - see above
+
+        graph: nx.Graph[Vertex] = nx.Graph()
+        for ordinal, gpu in enumerate(self.hardware.gpus):
+            graph.add_node(("gpu", ordinal), model=gpu.model)
+        for a, b, count in self._nvlinks():
+            graph.add_edge(a, b, nvlinks=count)
+        for node in self.hardware.pci:
+            graph.add_node(("pci", node.id))
+            if node.parent is not None:
+                graph.add_edge(("pci", node.parent), ("pci", node.id), pci=True)
+        places = [(("gpu", n), gpu.pci) for n, gpu in enumerate(self.hardware.gpus)]
+        places += [(("nic", n), nic.pci) for n, nic in enumerate(self.hardware.nics)]
+        for device, place in places:
+            graph.add_node(device)
+            if place is not None:
+                graph.add_edge(("pci", place), device, pci=True)
+        return graph
+
+    def _nvlinks(self) -> list[tuple[Vertex, Vertex, int]]:
+        """NVLink edges from the links of each GPU; a GPU-GPU edge counts what the lower end sees."""
+        edges: dict[tuple[Vertex, Vertex], int] = {}
+        for ordinal, gpu in enumerate(self.hardware.gpus):
+            if gpu.links is None:
+                if gpu.nvswitch and gpu.nvlinks:
+                    edges[("gpu", ordinal), ("nvswitch", 0)] = gpu.nvlinks
+                continue
+            for link in gpu.links:
+                if link.active is False:
+                    continue
+                if link.peer is not None and link.peer > ordinal:
+                    edge: tuple[Vertex, Vertex] = ("gpu", ordinal), ("gpu", link.peer)
+                elif link.peer is None and link.remote == "switch":
+                    edge = ("gpu", ordinal), ("nvswitch", 0)
+                else:
+                    continue
+                edges[edge] = edges.get(edge, 0) + 1
+        return [(a, b, count) for (a, b), count in edges.items()]
+
+    def link(self, a: int, b: int) -> Link | None:
+        """How GPU a reaches GPU b: NVLink, or the PCI class, or None if nothing shows it."""
+        return self._links.get((min(a, b), max(a, b)))
+
+    @cached_property
+    def _links(self) -> dict[tuple[int, int], Link]:
+        """All pairs that any evidence of this shape shows."""
+        links = {}
+        for b in range(self.gpus):
+            for a in range(b):
+                link = self._table_link(a, b) or self._wired_link(a, b)
+                if link is not None:
+                    links[a, b] = link
+        return links
+
+    def _table_link(self, a: int, b: int) -> Link | None:
+        matrix = self.hardware.matrix
+        if matrix is None:
+            return None
+        rows = matrix.gpus
+        cells = [rows[x][y] for x, y in ((a, b), (b, a)) if x < len(rows) and y < len(rows[x])]
+        link = next((found for cell in cells if (found := parse_link(cell))), None)
+        if link is not None and link.nvlink:
+            return Link("NV", link.count, switched=self.nvswitch(a) is True)
+        return link
+
+    def _wired_link(self, a: int, b: int) -> Link | None:
+        """From the links of both GPUs and the PCI tree."""
+        graph = self.graph
+        if graph.has_edge(("gpu", a), ("gpu", b)):
+            return Link("NV", graph.edges[("gpu", a), ("gpu", b)].get("nvlinks", 0))
+        through = [
+            graph.edges[("gpu", gpu), ("nvswitch", 0)]["nvlinks"]
+            for gpu in (a, b)
+            if graph.has_edge(("gpu", gpu), ("nvswitch", 0))
+        ]
+        if len(through) == 2:
+            return Link("NV", min(through), switched=True)
+        if not all(self._links_known(gpu) for gpu in (a, b)):
+            return None
+        gpus = self.hardware.gpus
+        return Link(self._pci_class(gpus[a].pci, gpus[b].pci) or "PCI")
+
+    def _links_known(self, gpu: int) -> bool:
+        """Every link of this GPU is known by number, state and far end, so absence is a fact.
+
+        A hidden far end (`remote` None) may be any GPU.
+        """
+        links = self.hardware.gpus[gpu].links
+        if links is None:
+            return self.hardware.gpus[gpu].nvlinks == 0
+        return all(link.active is not None and (not link.active or link.remote) for link in links)
+
+    @cached_property
+    def _ancestors(self) -> dict[str, tuple[str, ...]]:
+        """PCI path of each tree node, itself first, root complex last."""
+        paths: dict[str, tuple[str, ...]] = {}
+        for node in self.hardware.pci:
+            paths[node.id] = (node.id, *(paths.get(node.parent, ()) if node.parent else ()))
+        return paths
+
+    def _pci_class(self, a: str | None, b: str | None) -> str | None:
+        """PCI class of two tree nodes by nvidia-smi's rule; None without a tree or with unknown NUMA.
+
+        One PCIe switch is two bridges on a path (facts/hardware.md 3.3): PIX if the two hang on the
+        same switch, PXB if a common switch exists further up.
+        """
+        if a is None or b is None or a not in self._ancestors or b not in self._ancestors:
+            return None
+        path_a, path_b = self._ancestors[a], self._ancestors[b]
+        if path_a[-1] != path_b[-1]:
+            numa = {node.id: node.numa for node in self.hardware.pci}
+            first, second = numa.get(path_a[-1]), numa.get(path_b[-1])
+            if first is None or second is None:
+                return None
+            return "NODE" if first == second else "SYS"
+        common = next(node for node in path_a if node in path_b)
+        if common == path_a[-1]:
+            return "PHB"
+        climbs = path_a.index(common), path_b.index(common)
+        return "PIX" if max(climbs) <= 2 else "PXB"
+
+    def nic_link(self, gpu: int, nic: int) -> Link | None:
+        """PCI class between a GPU and an RDMA device; None if nothing shows it."""
+        matrix = self.hardware.matrix
+        if matrix is not None and gpu < len(matrix.nics) and nic < len(matrix.nics[gpu]):
+            found = parse_link(matrix.nics[gpu][nic])
+            if found is not None:
+                return found
+        kind = self._pci_class(self.hardware.gpus[gpu].pci, self.hardware.nics[nic].pci)
+        return None if kind is None else Link(kind)
+
+    def nearest_nics(self, gpu: int) -> tuple[str, tuple[NicShape, ...]] | None:
+        """Class of the nearest RDMA devices of a GPU and those devices, all that tie; None if not known."""
+        if not self.hardware.nics or gpu >= self.gpus:
+            return None
+        found: dict[str, list[NicShape]] = {}
+        for ordinal, nic in enumerate(self.hardware.nics):
+            link = self.nic_link(gpu, ordinal)
+            if link is None:
+                return None
+            found.setdefault(link.kind, []).append(nic)
+        kind = next((kind for kind in NEAREST_FIRST if kind in found), None)
+        return None if kind is None else (kind, tuple(found[kind]))
+
+    def peer(self, a: int, b: int) -> str | None:
+        """Peer access of GPU a to GPU b: OK or the driver's reason; None if it was not asked."""
+        return self._peers.get((a, b))
+
+    @cached_property
+    def _peers(self) -> dict[tuple[int, int], str]:
+        return {(peer.a, peer.b): peer.status for peer in self.hardware.peers}
+
+    def nvswitch(self, gpu: int) -> bool | None:
+        """The GPU's links lead to NVSwitches; None if it cannot be told."""
+        shape = self.hardware.gpus[gpu]
+        if shape.nvswitch is not None:
+            return shape.nvswitch
+        if shape.links is not None and any(link.remote for link in shape.links):
+            return any(link.remote == "switch" for link in shape.links)
+        return None
+
+    def nvlinks(self, gpu: int) -> int | None:
+        """Active NVLinks of a GPU; None if not known."""
+        shape = self.hardware.gpus[gpu]
+        if shape.links is not None:
+            states = [link.active for link in shape.links]
+            return None if None in states else sum(map(bool, states))
+        return shape.nvlinks
+
+    def table_row(self, gpu: int) -> list[Link] | None:
+        """Links of a GPU to all others by the captured table; None where a cell is missing."""
+        row = [
+            self._table_link(min(gpu, other), max(gpu, other)) for other in range(self.gpus) if other != gpu
+        ]
+        return None if not row or None in row else [link for link in row if link is not None]
+
+    def title(self) -> str:
+        """The shape in words: `8 x NVIDIA H100, 8 NICs`."""
+        models = {gpu.model or "GPU" for gpu in self.hardware.gpus}
+        gpus = f"{self.gpus} x {' / '.join(sorted(models))}" if self.gpus else "no GPU shown"
+        nics = len(self.hardware.nics)
+        return gpus + (f", {nics} NIC{'s' if nics != 1 else ''}" if nics else "")
