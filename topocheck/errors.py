@@ -7,6 +7,7 @@
     │   │   ├── SnapshotError a snapshot or a stream of them
     │   │   └── CaptureError  text that another tool wrote
     │   ├── LayoutError       sizes that the engine itself refuses
+    │   │   └── UnknownLayoutError  the layout hangs on a version or an order that was not given
     │   └── TwoJobsError      the input holds more than one job
     └── InternalError         exit 3: topocheck broke; never the job's fault, never a pass
 
@@ -24,6 +25,7 @@ __all__ = [
     "SnapshotError",
     "TopocheckError",
     "TwoJobsError",
+    "UnknownLayoutError",
     "UsageError",
 ]
 
@@ -70,6 +72,10 @@ class CaptureError(InputError):
 
 class LayoutError(UsageError):
     """Sizes, orders or layer splits that the engine refuses, in the engine's own terms."""
+
+
+class UnknownLayoutError(LayoutError):
+    """Cannot be known without engine_version, or without what else the message asks for."""
 
 
 class TwoJobsError(UsageError):

@@ -82,6 +82,14 @@ class Machine:
         """Every name it goes by."""
         return (*((self.host.name,) if self.host.name else ()), *self.host.aliases)
 
+    def at_index(self, index: int) -> int | None:
+        """Ordinal of the GPU with this NVML index, as an unrestricted process counts them; None if not shown."""
+        for ordinal, gpu in enumerate(self.gpus):
+            if gpu.nvml == index and gpu.scope != "task":
+                return ordinal
+        unnumbered = all(gpu.nvml is None for gpu in self.gpus)
+        return index if unnumbered and index < len(self.gpus) and self.coverage.gpus == "all" else None
+
     def gpu_name(self, ordinal: int) -> str:
         """Best known name of one of its GPUs: UUID, else bus id, else NVML index, else ordinal."""
         if ordinal >= len(self.gpus):
@@ -151,10 +159,10 @@ class Inventory:
         self._register(index)
 
     def settle_unlabelled(self) -> None:
-        """Give text without a host to the only node of the job: one node is all there can be."""
-        waiting, self.unlabelled = self.unlabelled, []
-        if not waiting:
+        """Give text without a host to the only node of the job, unless several hosts were seen."""
+        if not self.unlabelled or len(self.machines) > 1:
             return
+        waiting, self.unlabelled = self.unlabelled, []
         if not self.machines:
             self.machines.append(Machine(Host()))
         for snapshot in waiting:

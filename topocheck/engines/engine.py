@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
-from topocheck.engines.layout import LayerSplit, Layout, Slot
+from topocheck.engines.layout import Axes, LayerSplit, Layout, Slot
+from topocheck.errors import LayoutError
 
-__all__ = ["Engine", "block_slots"]
+__all__ = ["Engine", "Sizes", "all_sizes", "axes_of", "block_slots", "no_order"]
 
 Sizes = Mapping[str, int]
 """Sizes by topocheck's names, those that are not given left out."""
+
+NO_RANKS = frozenset({"attention_data", "decode_context", "expert", "expert_tensor", "moe_data"})
+"""Sizes that divide other axes anew and add no ranks of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +32,61 @@ class Engine:
     """Newest version whose source was read; assumed, and said, where the plan names none."""
     orders: bool = False
     """The user may give the order of the axes."""
+    free: str | None = None
+    """Size that follows from the world size where it is left out; None if the engine derives none."""
+    options: tuple[str, ...] = ()
+    """Keys of `options` that `split` takes; its docstring says what they mean."""
     layout: Callable[[Sizes, str | None, str | None], Layout]
     """(sizes, version, order) -> Layout."""
     split: Callable[[int, int, str | None, str | None, Mapping[str, object]], LayerSplit]
     """(layers, stages, override, version, options) -> LayerSplit."""
     slots: Callable[[Layout, Sequence[int]], list[Slot] | None]
-    """(layout, ranks a node by position) -> where each rank will be; None if the engine has no rule."""
+    """(layout, ranks a node by position) -> where each rank will be; None if the engine has no rule.
+
+    An engine's own function may take more by keyword: SGLang's base_gpu_id, for instance.
+    """
+
+    def filled(self, sizes: Sizes, world: int) -> dict[str, int]:
+        """Sizes with the free one derived from the world size; raises LayoutError if it does not come out.
+
+        For instance Megatron: data-parallel size = world size / (tensor x pipeline x context).
+        """
+        if self.free is None or self.free in sizes:
+            return dict(sizes)
+        given = {axis: size for axis, size in sizes.items() if axis not in NO_RANKS}
+        model = prod(given.values())
+        if world % model:
+            factors = " x ".join(f"{axis} {size}" for axis, size in given.items())
+            raise LayoutError(f"{self.title}: world size ({world}) is not divisible by {model} ({factors})")
+        return {**sizes, self.free: world // model}
+
+
+def all_sizes(title: str, sizes: Sizes, keys: Sequence[str]) -> dict[str, int]:
+    """Every key's size, 1 where it is not given. Raises LayoutError for a key that the engine lacks."""
+    for key, size in sizes.items():
+        if key not in keys:
+            raise LayoutError(f"{title} has no size {key!r}; it takes {', '.join(keys)}")
+        if size < 1:
+            raise LayoutError(f"{title}: {key} must be 1 or more, not {size}")
+    return {key: sizes.get(key, 1) for key in keys}
+
+
+def axes_of(sizes: Sizes, order: Sequence[str]) -> Axes:
+    """The mesh with these axes, slowest first."""
+    return tuple((name, sizes[name]) for name in order)
+
+
+def no_order(title: str, order: str | None) -> None:
+    """Raise LayoutError if an order is given to an engine whose order is fixed."""
+    if order is not None:
+        raise LayoutError(f"{title} has a fixed order of axes, it takes no order ({order!r})")
 
 
 def block_slots(layout: Layout, ranks_per_node: Sequence[int]) -> list[Slot]:
-    """Rank order fills one node after the other: mp executors, block launches, hostfiles."""
-    return [Slot(node, gpu) for node, count in enumerate(ranks_per_node) for gpu in range(count)]
+    """Rank order fills one node after the other: block launches, hostfiles, torchrun.
+
+    Engines that read RANK and LOCAL_RANK go where their launcher puts them; this is what launchers do
+    unless told otherwise. Ranks for which the nodes have no place are left out at the end of the list.
+    """
+    slots = [Slot(node, gpu) for node, count in enumerate(ranks_per_node) for gpu in range(count)]
+    return slots[: layout.world]

@@ -1,0 +1,179 @@
+"""How a rule gets facts: every question may answer None, and then has noted what is missing.
+
+Unknown comes out by itself: a check that gets None has nothing to accuse, and the runner sees the
+gap. Each question says which evidence would answer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from topocheck.hardware import Link
+from topocheck.placement import Node, Placement
+from topocheck.plan import BASES, Basis
+from topocheck.ranges import fold
+
+__all__ = ["Answer", "Ask", "Device", "Gap"]
+
+TOPO = "nvidia-smi topo -m, given as {node}=FILE"
+PROBE = "topocheck probe on {node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Evidence that is missing."""
+
+    need: str
+    """What is missing."""
+    about: tuple[str, ...]
+    """About what: nodes, ranks."""
+    supply: str
+    """The command or step that gives it."""
+    because: str | None = None
+    """Id of the rule whose finding explains it, if one does."""
+
+
+class Answer(Protocol):
+    """What became of an earlier rule."""
+
+    gaps: list[Gap]
+
+    @property
+    def verdict(self) -> str:
+        """pass, fail, unknown, not-applicable, error."""
+
+    @property
+    def rule_id(self) -> str:
+        """Which rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU of one node."""
+
+    node: Node
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"{self.node.gpu_name(self.ordinal)} of {self.node}"
+
+
+@dataclass(slots=True)
+class Ask:
+    """The questions of one rule about one subject."""
+
+    placement: Placement
+    earlier: Sequence[Answer] = ()
+    """What rules before this one said; only rules about the evidence itself look at it."""
+    gaps: list[Gap] = field(default_factory=list)
+    asked: int = 0
+    basis: Basis | None = None
+    """Weakest way in which a place that was used is known."""
+
+    def know(self) -> None:
+        """A fact was looked at that is no question to the evidence: plan, layout, findings so far."""
+        self.asked += 1
+
+    def gap(self, need: str, about: Sequence[str], supply: str, because: str | None = None) -> None:
+        """Note missing evidence."""
+        self.asked += 1
+        self.gaps.append(Gap(need, tuple(about), supply, because))
+
+    def rest_on(self, basis: Basis) -> None:
+        """Remember the weakest basis used."""
+        self.asked += 1
+        if self.basis is None or BASES.index(basis) < BASES.index(self.basis):
+            self.basis = basis
+
+    def node(self, rank: int) -> Node | None:
+        """Node of a rank by the phase's column."""
+        column = self.placement.placed
+        self.rest_on(column.basis)
+        place = column.node[rank]
+        if place is None:
+            self.rank_gap([rank])
+            return None
+        return self.placement.nodes[place]
+
+    def nodes(self, ranks: Sequence[int]) -> dict[int, Node]:
+        """Nodes of those ranks whose node is known; the others are one gap."""
+        column = self.placement.placed
+        self.rest_on(column.basis)
+        known = {
+            rank: self.placement.nodes[place] for rank in ranks if (place := column.node[rank]) is not None
+        }
+        if len(known) < len(ranks):
+            self.rank_gap([rank for rank in ranks if rank not in known])
+        return known
+
+    def rank_gap(self, ranks: Sequence[int]) -> None:
+        """Note ranks whose node nothing shows."""
+        supply = {
+            "predicted": "name the nodes in the plan, or give evidence of the running job",
+            "claimed": "topocheck probe in the job's own processes on every node",
+            "observed": "the NCCL_DEBUG=INFO log of every node, from its first line",
+        }[self.placement.phase]
+        self.gap("which node and GPU a rank is on", [f"ranks {fold(ranks)}"], supply)
+
+    def device(self, rank: int) -> Device | None:
+        """GPU of a rank by the phase's column."""
+        column = self.placement.placed
+        self.rest_on(column.basis)
+        place, ordinal = column.node[rank], column.gpu[rank]
+        if place is None or ordinal is None:
+            self.rank_gap([rank])
+            return None
+        node = self.placement.nodes[place]
+        if column.basis == "predicted":
+            return self.indexed(node, ordinal)
+        return Device(node, ordinal)
+
+    def indexed(self, node: Node, index: int) -> Device | None:
+        """The GPU that a formula names by index: NVML order, as long as nothing narrows the view."""
+        self.asked += 1
+        ordinal = None if node.machine is None else node.machine.at_index(index)
+        if ordinal is None:
+            whole = node.machine is not None and node.machine.coverage.gpus == "all"
+            supply = f"nvidia-smi -L, given as {node.name}=FILE"
+            self.gap(f"GPU {index}", [node.name], supply, because="ID015" if whole else None)
+            return None
+        return Device(node, ordinal)
+
+    def link(self, a: Device, b: Device) -> Link | None:
+        """How two GPUs of one node reach each other."""
+        self.asked += 1
+        shape = a.node.shape
+        link = None
+        if shape is not None and max(a.ordinal, b.ordinal) < shape.gpus:
+            link = shape.link(a.ordinal, b.ordinal)
+        if link is None:
+            self.gap("link of each pair of GPUs", [a.node.name], TOPO.format(node=a.node.name))
+        return link
+
+    def peer(self, a: Device, b: Device) -> str | None:
+        """Peer access between two GPUs of one node, in both directions: OK or the worse answer."""
+        self.asked += 1
+        shape = a.node.shape
+        found = (
+            [shape.peer(*pair) for pair in ((a.ordinal, b.ordinal), (b.ordinal, a.ordinal))] if shape else []
+        )
+        known = [status for status in found if status is not None]
+        if not known:
+            self.gap(
+                "peer access of each pair of GPUs",
+                [a.node.name],
+                f"nvidia-smi topo -p2p r, given as {a.node.name}=FILE",
+            )
+            return None
+        return next((status for status in known if status != "OK"), "OK")
+
+    def gpu_count(self, node: Node) -> int | None:
+        """How many GPUs a node has; None unless its list of GPUs is whole."""
+        self.asked += 1
+        machine = node.machine
+        if machine is None or machine.coverage.gpus != "all":
+            self.gap("the list of GPUs", [node.name], f"nvidia-smi -L, given as {node.name}=FILE")
+            return None
+        return len(machine.gpus)

@@ -1,0 +1,197 @@
+"""Which host stands at which place of the plan.
+
+A plan expects N nodes, by number or by name. Hosts are matched by name; without names by the node
+ranks that their processes claim, by the ranks seen on them, or because there is one node only. What
+is left is assumed, and an assumption may carry a verdict only if every other one gives the same:
+`orders` lists the distinct ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from topocheck.inventory import Inventory, Machine
+from topocheck.plan import NodeRange, Plan
+
+__all__ = ["Binding", "bind", "expected_nodes"]
+
+MOST_ORDERS = 720
+"""Orders of interchangeable hosts that are tried; beyond, the order counts as unknown."""
+
+MOST_SEATS = 100
+"""Hosts of several kinds beyond which orders are not listed at all."""
+
+Order = tuple[int | None, ...]
+"""Machine index at each place of the plan; None where no host is known for it."""
+
+
+@dataclass(slots=True)
+class Binding:
+    """The outcome."""
+
+    names: list[str]
+    """Name of each place."""
+    order: list[int | None]
+    """Machine at each place."""
+    bound_by: list[str]
+    """How each place was bound: name, node rank, ranks seen, only node, assumed, none."""
+    extra: list[int] = field(default_factory=list)
+    """Machines that carry ranks and have no place in the plan."""
+    unused: list[int] = field(default_factory=list)
+    """Machines that carry no rank and have no place."""
+    orders: list[Order] = field(default_factory=list)
+    """Distinct orders that the evidence allows, the one in `order` first; one if it is settled."""
+    too_many: bool = False
+    """There are more orders than were tried."""
+
+
+def expected_nodes(plan: Plan, inventory: Inventory, active: Sequence[int]) -> int:
+    """How many nodes the job has: the plan's number, or within its bounds those that carry ranks."""
+    if isinstance(plan.nodes, int):
+        return plan.nodes
+    if isinstance(plan.nodes, NodeRange):
+        seen = len(active) or len(inventory.machines)
+        return min(max(seen, plan.nodes.min), plan.nodes.max)
+    return len(plan.nodes)
+
+
+def bind(
+    plan: Plan, inventory: Inventory, active: Sequence[int], seats: dict[int, Counter[int]], nodes: int
+) -> Binding:
+    """Match hosts to places.
+
+    `active` are machines that carry ranks. `seats` counts, for each of them, the places that the
+    engine's formula gives to the ranks seen there.
+    """
+    names = list(plan.nodes) if isinstance(plan.nodes, tuple) else [f"node {place}" for place in range(nodes)]
+    binding = Binding(names, [None] * nodes, ["none"] * nodes)
+    if isinstance(plan.nodes, tuple):
+        bind_names(binding, inventory.machines, active)
+    else:
+        bind_numbers(binding, inventory.machines, active, seats)
+    if not binding.orders:
+        binding.orders = [tuple(binding.order)]
+    return binding
+
+
+def settle(binding: Binding, place: int, machine: int, how: str) -> None:
+    """Put a machine at a place."""
+    binding.order[place] = machine
+    binding.bound_by[place] = how
+
+
+def bind_names(binding: Binding, machines: list[Machine], active: Sequence[int]) -> None:
+    """Exactly, else by a unique first label, else by any other name of the host."""
+    free = dict.fromkeys(range(len(machines)))
+    for how, names_of in (
+        ("name", lambda machine: (machine.host.name,)),
+        ("alias", lambda machine: machine.host.aliases),
+        ("short name", lambda machine: tuple(name.split(".")[0] for name in machine.names)),
+    ):
+        for place, name in enumerate(binding.names):
+            if binding.order[place] is not None:
+                continue
+            wanted = name.split(".")[0] if how == "short name" else name
+            found = [index for index in free if wanted in names_of(machines[index])]
+            if len(found) == 1:
+                settle(binding, place, found[0], how)
+                del free[found[0]]
+    binding.extra = [index for index in free if index in set(active)]
+    binding.unused = [index for index in free if index not in set(active)]
+
+
+def bind_numbers(
+    binding: Binding, machines: list[Machine], active: Sequence[int], seats: dict[int, Counter[int]]
+) -> None:
+    """Places without names: by node rank, by ranks seen, else assumed."""
+    nodes = len(binding.order)
+    free = dict.fromkeys(range(len(machines)))
+    if nodes == 1 and len(active or machines) == 1:
+        index = (active or list(free))[0]
+        settle(binding, 0, index, "only node")
+        del free[index]
+    else:
+        bind_active(binding, machines, active, seats, free)
+    places = [place for place, taken in enumerate(binding.order) if taken is None]
+    waiting = [index for index in active if index in free]
+    if len(waiting) > len(places):
+        binding.extra, waiting = waiting[len(places) :], waiting[: len(places)]
+    idle = [index for index in free if index not in set(active)]
+    if len(idle) > len(places) - len(waiting):
+        binding.unused, idle = idle, []
+    if waiting or idle:
+        assume(binding, machines, [*waiting, *idle], places)
+    for place, host in enumerate(binding.order):
+        if host is not None:
+            binding.names[place] = machines[host].name
+
+
+def bind_active(
+    binding: Binding,
+    machines: list[Machine],
+    active: Sequence[int],
+    seats: dict[int, Counter[int]],
+    free: dict[int, None],
+) -> None:
+    """Machines that carry ranks: node ranks if all claim one and each another, else most ranks."""
+    nodes = len(binding.order)
+    claimed = [machines[index].node_ranks for index in active]
+    if active and all(len(ranks) == 1 for ranks in claimed):
+        places = [ranks[0] for ranks in claimed]
+        if len(set(places)) == len(places) and all(0 <= place < nodes for place in places):
+            for index, place in zip(active, places, strict=True):
+                settle(binding, place, index, "node rank")
+                free.pop(index, None)
+            return
+    wishes = sorted(
+        ((-count, place, index) for index in active for place, count in seats.get(index, Counter()).items()),
+    )
+    for _, place, index in wishes:
+        if index in free and binding.order[place] is None:
+            settle(binding, place, index, "ranks seen")
+            del free[index]
+
+
+def assume(binding: Binding, machines: list[Machine], hosts: list[int], places: list[int]) -> None:
+    """Hosts that nothing ties to a place: every distinct order of them is possible."""
+    seats: list[int | None] = [*hosts, *[None] * (len(places) - len(hosts))]
+    kinds = {seat: kind_of(machines, seat) for seat in seats}
+    orders = [seats]
+    if len(set(kinds.values())) > 1:
+        many = len(seats) > MOST_SEATS
+        orders = [seats] if many else list(islice(distinct_orders(seats, kinds), MOST_ORDERS + 1))
+        binding.too_many = many or len(orders) > MOST_ORDERS
+    for order in orders[:MOST_ORDERS]:
+        full = list(binding.order)
+        for at, host in zip(places, order, strict=True):
+            full[at] = host
+        binding.orders.append(tuple(full))
+    for place, seat in zip(places, orders[0], strict=True):
+        if seat is not None:
+            settle(binding, place, seat, "only node" if len(binding.order) == 1 else "assumed")
+
+
+def kind_of(machines: list[Machine], seat: int | None) -> object:
+    """Hosts of one kind are interchangeable: same hardware, same fabric, same number of GPUs."""
+    if seat is None:
+        return None
+    machine = machines[seat]
+    fabric = tuple((entry.cluster_uuid, entry.clique, entry.state) for entry, _ in machine.fabric)
+    return id(machine.shape), fabric, len(machine.gpus), machine.coverage, bool(machine.observed) and seat
+
+
+def distinct_orders(seats: list[int | None], kinds: dict[int | None, object]) -> Iterator[list[int | None]]:
+    """Orders that differ by more than an exchange of hosts of one kind; the given one first."""
+    if not seats:
+        yield []
+        return
+    tried = []
+    for position, seat in enumerate(seats):
+        if kinds[seat] in tried:
+            continue
+        tried.append(kinds[seat])
+        for rest in distinct_orders(seats[:position] + seats[position + 1 :], kinds):
+            yield [seat, *rest]

@@ -1,0 +1,68 @@
+"""The sizes of a model from its Hugging Face config.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from topocheck.errors import PlanError
+from topocheck.plan import Model
+from topocheck.spelling import CONFIG_KEYS
+
+__all__ = ["parse_config", "read_config"]
+
+MAX_BYTES = 10_000_000
+"""A config.json has some kilobytes; the largest, with per-layer quantisation lists, a few megabytes."""
+FIX = "'model' takes the path of a config.json, or layers, hidden, heads ... of the model"
+
+
+def read_config(path: Path) -> Model:
+    """Model of a config.json, or of a folder that holds one. Raises PlanError that names the file.
+
+    Only regular files are read: a plan is untrusted and may name a device or a pipe.
+    """
+    file = path
+    try:
+        file = path / "config.json" if path.is_dir() else path
+        if not file.is_file():
+            raise PlanError("there is no such file", path=str(file), fix=FIX)
+        with file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PlanError(f"cannot be read ({error.strerror})", path=str(file), fix=FIX) from error
+    if len(data) > MAX_BYTES:
+        raise PlanError("is larger than 10 MB and no config.json of a model", path=str(file), fix=FIX)
+    return parse_config(data, str(file))
+
+
+def parse_config(data: bytes | str, source: str) -> Model:
+    """Model of the text of a config.json. Raises PlanError.
+
+    Sizes that the file does not name stay None; those of the language part of a multimodal model stand
+    under `text_config`, which goes before the top level.
+    """
+    try:
+        config = msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise PlanError("is not the JSON of a model's config.json", path=source, fix=FIX) from error
+    inner = config.get("text_config")
+    parts = [inner, config] if isinstance(inner, dict) else [config]
+    sizes: dict[str, int] = {}
+    for part in parts:
+        for key, ours in CONFIG_KEYS.items():
+            if ours not in sizes and part.get(key) is not None:
+                sizes[ours] = _size(part[key], key, source)
+    if not sizes:
+        problem = f"has none of {', '.join(CONFIG_KEYS)}"
+        raise PlanError(problem, path=source, fix=FIX)
+    return Model(**sizes)
+
+
+def _size(value: object, key: str, source: str) -> int:
+    least = 0 if CONFIG_KEYS[key] == "experts" else 1
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= 1_000_000_000:
+        return value
+    problem = f"expected a whole number from {least} to 1000000000 for {key}"
+    raise PlanError(problem, path=source, fix="write the model's sizes into the plan instead")

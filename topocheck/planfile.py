@@ -1,0 +1,320 @@
+"""Reads a plan file: YAML in, one `Plan` out, or one clear sentence with its line.
+
+Nothing is converted. What YAML 1.1 would quietly turn into something else (`on`, `010`, `2.0`, `1:20`)
+is refused with what to write instead, because a size that was misread is a check that was not made.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from math import prod
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import yaml
+
+from topocheck.engines import ENGINES
+from topocheck.errors import PlanError
+from topocheck.hostlist import MAX_NODES, expand
+from topocheck.modelconfig import read_config
+from topocheck.plan import Model, NodeRange, Parallel, Plan, Policy
+from topocheck.spelling import ENGINE_NAMES, KEY_NAMES, suggest
+from topocheck.strictyaml import MERGE, NUMBER, TEXT, compose, describe, is_plain, line_of, quoted
+
+__all__ = ["derive", "parse_plan", "read_plan"]
+
+MAX_BYTES = 1_000_000
+"""A plan is a few lines; even the names of 12,500 nodes are 200 kB."""
+MAX_WORLD = 10_000_000
+MAX_NUMBER = 1_000_000_000
+
+RANK_AXES = ("tensor", "pipeline", "data", "context", "sequence", "data_replicate", "data_shard")
+"""Axes that multiply to the world size. The others divide an axis of these and add no ranks."""
+SUBDIVIDED = {"sglang": frozenset({"data", "context"})}
+"""Rank axes that add no ranks after all: SGLang's world is tp_size * pp_size; context divides TP, and
+data-parallel replicas are worlds of their own (`srt/runtime_context.py`)."""
+
+DECIMAL = re.compile(r"0|[1-9][0-9]*")
+LIKE_A_NUMBER = re.compile(r"[-+]?[0-9]+([eE][-+]?[0-9]+)?|0o[0-7]+")
+"""Unquoted names that pass as text here and are numbers to other readers of YAML: `08`, `1e3`, `0o17`."""
+NOT_IN_A_NAME = re.compile(r"[\s\[\](){},@!&^]")
+RULE = re.compile(r"[A-Z]+[0-9]{0,3}")
+
+
+def read_plan(path: str | Path) -> Plan:
+    """Plan in the file `path`; `-` is standard input. Raises PlanError."""
+    source = "<stdin>" if str(path) == "-" else str(path)
+    try:
+        if source == "<stdin>":
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise PlanError(f"cannot be read ({reason})", path=source) from error
+    if len(data) > MAX_BYTES:
+        raise PlanError("is larger than 1 MB", path=source, fix="a plan is a few lines of YAML")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise PlanError("is not UTF-8 text", path=source, line=line, fix="save it as UTF-8") from error
+    return parse_plan(text, source)
+
+
+def parse_plan(text: str, source: str) -> Plan:
+    """Plan in `text`. `source` names it in errors, and a relative path in `model` starts at its folder.
+
+    Raises PlanError.
+    """
+    root = compose(text, source)
+    plan: Plan = _Reader(source).record(Plan, root, "")
+    _check_engine(plan, root, source)
+    return plan
+
+
+def derive(plan: Plan, world: int | None) -> Plan:
+    """The plan with the size that it leaves out and that a world of `world` ranks fixes.
+
+    Only `data` is derived, where the engine takes it and the product of the other rank axes divides the
+    world. Everything else that was left out stays None, which is 1 to the engine.
+    """
+    parallel, engine = plan.parallel, ENGINES[plan.engine]
+    taken = "data" in engine.sizes and "data" not in SUBDIVIDED.get(plan.engine, ())
+    if not world or parallel.data is not None or not taken:
+        return plan
+    data, rest = divmod(world, _ranks(plan))
+    if rest:
+        return plan
+    return msgspec.structs.replace(plan, parallel=msgspec.structs.replace(parallel, data=data))
+
+
+def _ranks(plan: Plan) -> int:
+    """Product of the sizes that are given and add ranks."""
+    axes = set(RANK_AXES) - SUBDIVIDED.get(plan.engine, frozenset())
+    return prod(getattr(plan.parallel, axis) or 1 for axis in axes)
+
+
+def _check_engine(plan: Plan, root: yaml.MappingNode, source: str) -> None:
+    """Refuse sizes and an order that the engine does not take: it would ignore them in silence."""
+    engine = ENGINES[plan.engine]
+    keys = {key.value: (key, value) for key, value in root.value}
+    if plan.order is not None and not engine.orders:
+        problem = f"{engine.title} takes no order of the axes"
+        raise PlanError(problem, path=source, line=line_of(keys["order"][0]), fix="remove 'order'")
+    for key, _ in keys["parallel"][1].value if "parallel" in keys else ():
+        if key.value not in engine.sizes and getattr(plan.parallel, key.value) != 1:
+            problem, fix = f"{engine.title} has no size '{key.value}'", f"it takes {', '.join(engine.sizes)}"
+            raise PlanError(problem, path=source, line=line_of(key), fix=fix)
+    if (world := _ranks(plan)) > MAX_WORLD:
+        problem, fix = f"the sizes make a world of {world:,} ranks", f"{MAX_WORLD:,} are the most"
+        raise PlanError(problem, path=source, line=line_of(keys["parallel"][0]), fix=fix)
+
+
+class _Reader:
+    """Turns composed nodes into the types of `topocheck.plan`, each node by the type of its field.
+
+    `what` is the path of a key as messages name it: `policy.optional`.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def error(self, node: yaml.Node, problem: str, fix: str = "") -> PlanError:
+        return PlanError(problem, path=self.source, line=line_of(node), fix=fix)
+
+    def expected(self, kind: str, what: str, node: yaml.Node, fix: str = "") -> PlanError:
+        return self.error(node, f"expected {kind} for {what}, got {describe(node)}", fix)
+
+    def record(self, kind: type[Any], node: yaml.Node, what: str) -> Any:
+        """Keys and values that are the fields of the Struct `kind`."""
+        hints, entries, values = get_type_hints(kind), self.entries(node, what or "the plan"), {}
+        for name, (key, value) in entries.items():
+            if name not in hints:
+                problem = f"unknown key {quoted(name)}" + f" in {what}" * bool(what)
+                raise self.error(key, problem, _meant_key(name, kind))
+            read = SPECIAL.get((kind, name), _Reader.value)
+            values[name] = read(self, value, f"{what}.{name}" if what else name, hints[name])
+        for field in msgspec.structs.fields(kind):
+            if field.required and field.name not in values:
+                fix = f"write for instance '{field.name}: {'vllm' if field.name == 'engine' else 2}'"
+                raise self.error(node, f"no '{field.name}' in {what or 'the plan'}", fix)
+        return kind(**values)
+
+    def entries(self, node: yaml.Node, what: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """Key and value nodes of a mapping by key."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self.expected("keys and values", what, node, "write them as {key: value}")
+        entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            if key.tag == MERGE:
+                raise self.error(key, "the merge key '<<' is not allowed in a plan", "write the keys out")
+            name = self.text(key, f"a key of {what}")
+            if name in entries:
+                lines = f"in lines {line_of(entries[name][0])} and {line_of(key)}"
+                raise self.error(key, f"key {quoted(name)} stands twice, {lines}", "remove one of them")
+            entries[name] = (key, value)
+        return entries
+
+    def value(self, node: yaml.Node, what: str, hint: Any) -> Any:
+        """A value of the type `hint`, one of those that `topocheck.plan` uses."""
+        origin, args = get_origin(hint), get_args(hint)
+        if origin in (Union, UnionType):  # X | None, where None stands for a key that is left out
+            return self.value(node, what, args[0])
+        if origin is Literal:
+            return self.choice(node, what, args)
+        if hint is int:
+            return self.whole(node, what)
+        return self.text(node, what) if hint is str else self.record(hint, node, what)
+
+    def whole(self, node: yaml.Node, what: str, least: int = 1, most: int = MAX_NUMBER) -> int:
+        text = node.value if isinstance(node, yaml.ScalarNode) else ""
+        if node.tag == NUMBER and DECIMAL.fullmatch(text) and len(text) < 20 and least <= int(text) <= most:
+            return int(text)
+        if node.tag == NUMBER and DECIMAL.fullmatch(text.removeprefix("-")):
+            raise self.expected(f"a whole number from {least} to {most}", what, node)
+        meant = re.fullmatch(r"\+?0*([0-9][0-9_]*)(\.0*)?", text)
+        fix = f"write {meant[1].replace('_', '')}" if meant else "write digits, for instance 4"
+        unquote = " without quotes" if meant and not is_plain(node) else ""
+        raise self.expected("a whole number", what, node, fix + unquote)
+
+    def text(self, node: yaml.Node, what: str, kind: str = "text", fix: str = "") -> str:
+        if not isinstance(node, yaml.ScalarNode) or node.tag != TEXT:
+            shown = quoted(node.value, '"') if isinstance(node, yaml.ScalarNode) and node.value else ""
+            raise self.expected(kind, what, node, fix or (f"write {shown} in quotes" if shown else ""))
+        text: str = node.value
+        if not text.strip():
+            raise self.error(node, f"{what} is empty", fix or "fill it in or leave it out")
+        if not text.isprintable():
+            raise self.error(node, f"{what} holds a control character", f"remove it from {quoted(text)}")
+        return text
+
+    def choice(self, node: yaml.Node, what: str, options: tuple[str, ...]) -> str:
+        choose = f"choose {', '.join(options[:-1])} or {options[-1]}"
+        text = self.text(node, what, fix=choose)
+        if text in options:
+            return text
+        meant = suggest(text, options)
+        fix = f"did you mean '{meant}'?" if meant else choose
+        raise self.error(node, f"unknown value {quoted(text)} for {what}", fix)
+
+    def items(self, node: yaml.Node, what: str, fix: str) -> list[yaml.Node]:
+        if not isinstance(node, yaml.SequenceNode):
+            raise self.expected("a list", what, node, fix)
+        if not node.value:
+            raise self.error(node, f"the list for {what} is empty", "fill it in or leave it out")
+        return list(node.value)
+
+    def engine(self, node: yaml.Node, what: str, _: Any) -> str:
+        known = f"known engines are {', '.join(ENGINES)}"
+        text = self.text(node, what, "the name of an engine", known)
+        if text in ENGINES:
+            return text
+        meant = suggest(text, ENGINES, ENGINE_NAMES)
+        raise self.error(
+            node, f"unknown engine {quoted(text)}", f"did you mean '{meant}'?" if meant else known
+        )
+
+    def nodes(self, node: yaml.Node, what: str, _: Any) -> int | tuple[str, ...] | NodeRange:
+        if isinstance(node, yaml.MappingNode):
+            return self.node_range(node, what)
+        if isinstance(node, yaml.ScalarNode) and (node.tag != TEXT or LIKE_A_NUMBER.fullmatch(node.value)):
+            return self.whole(node, what, most=MAX_NODES)
+        listed = [node] if isinstance(node, yaml.ScalarNode) else self.items(node, what, "")
+        lines: dict[str, int] = {}
+        for item in listed:
+            for name in self.names(item, what):
+                if name in lines:
+                    twice = f"in lines {lines[name]} and {line_of(item)}"
+                    raise self.error(item, f"node {quoted(name)} stands twice, {twice}", "remove one of them")
+                lines[name] = line_of(item)
+        return tuple(lines)
+
+    def node_range(self, node: yaml.Node, what: str) -> NodeRange:
+        span: NodeRange = self.record(NodeRange, node, what)
+        if span.min > span.max or span.max > MAX_NODES:
+            problem = f"{what} has min {span.min} and max {span.max}"
+            raise self.error(node, problem, f"min is at most max, max at most {MAX_NODES}")
+        return span
+
+    def names(self, node: yaml.Node, what: str) -> list[str]:
+        """Names that one entry of `nodes` stands for."""
+        text = self.text(node, what, "a node name")
+        if is_plain(node) and LIKE_A_NUMBER.fullmatch(text):
+            problem = f"the node name {text} is a number to other readers of YAML"
+            raise self.error(node, problem, f'write "{text}" in quotes')
+        try:
+            names = expand(text)
+        except ValueError as error:
+            raise self.error(node, str(error), "write for instance n[01-04]") from error
+        for name in names:
+            if bad := NOT_IN_A_NAME.search(name):
+                raise self.error(node, f"{quoted(name)} is no node name", f"remove {quoted(bad[0])}")
+        return names
+
+    def model(self, node: yaml.Node, what: str, _: Any) -> Model:
+        if not isinstance(node, yaml.ScalarNode):
+            model: Model = self.record(Model, node, what)
+            return model
+        path = self.text(node, what, "sizes or the path of a config.json")
+        return read_config(Path(self.source).parent / path)
+
+    def experts(self, node: yaml.Node, what: str, _: Any) -> int:
+        return self.whole(node, what, least=0)
+
+    def layers(self, node: yaml.Node, what: str, _: Any) -> str | tuple[int, ...]:
+        if isinstance(node, yaml.SequenceNode):
+            return tuple(self.whole(item, what, least=0) for item in self.items(node, what, ""))
+        kind, fix = "a list of numbers or the engine's own text", "write the layers of each stage: [16, 16]"
+        return self.text(node, what, kind, fix)
+
+    def optional(self, node: yaml.Node, what: str, _: Any) -> tuple[str, ...]:
+        return tuple(self.rule(item, what) for item in self.items(node, what, "write it as [EV002]"))
+
+    def severity(self, node: yaml.Node, what: str, hint: Any) -> dict[str, Any]:
+        levels = get_args(get_args(hint)[1])
+        return {
+            self.rule(key, what): self.choice(value, f"{what}.{name}", levels)
+            for name, (key, value) in self.entries(node, what).items()
+        }
+
+    def rule(self, node: yaml.Node, what: str) -> str:
+        text = self.text(node, what, "the id of a rule")
+        if RULE.fullmatch(text):
+            return text
+        upper = text.upper()
+        fix = f"did you mean '{upper}'?" if RULE.fullmatch(upper) else "rules are written TP001, families TP"
+        raise self.error(node, f"{quoted(text)} in {what} is neither a rule nor a family", fix)
+
+
+SPECIAL: dict[tuple[type[Any], str], Any] = {
+    (Plan, "engine"): _Reader.engine,
+    (Plan, "nodes"): _Reader.nodes,
+    (Plan, "model"): _Reader.model,
+    (Plan, "layers"): _Reader.layers,
+    (Model, "experts"): _Reader.experts,
+    (Policy, "optional"): _Reader.optional,
+    (Policy, "severity"): _Reader.severity,
+}
+"""Fields that their type alone does not describe."""
+
+PLACES: dict[str, type[Any]] = {"": Plan, "parallel": Parallel, "model": Model, "policy": Policy}
+"""Where a key may belong instead."""
+
+
+def _meant_key(name: str, kind: type[Any]) -> str:
+    """What an unknown key of `kind` was meant to be, else the keys that there are."""
+    for place, other in PLACES.items():
+        if name in other.__struct_fields__:
+            return f"it belongs under '{place}'" if place else "it belongs at the top level"
+    fields: tuple[str, ...] = kind.__struct_fields__
+    if meant := suggest(name, fields, KEY_NAMES):
+        return f"did you mean '{meant}'?"
+    for place, other in PLACES.items():
+        if meant := suggest(name, other.__struct_fields__, KEY_NAMES):
+            return f"did you mean '{meant}' " + (f"under '{place}'?" if place else "at the top level?")
+    return f"known keys are {', '.join(fields)}"

@@ -1,0 +1,204 @@
+"""The report as one HTML file that asks nothing of anybody: no script, no request, no clock."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from topocheck.render import text
+from topocheck.render.map import Drawing, draw, marked_ranks
+from topocheck.render.overview import Overview, overview, worst_nodes
+from topocheck.report import (
+    GpuReport,
+    PlacementReport,
+    Placing,
+    RankReport,
+    Report,
+    ReportedFinding,
+    RuleReport,
+)
+
+__all__ = ["FORMAT", "render"]
+
+FORMAT = "html"
+
+MOST = {
+    "rows": 512,
+    "findings": 200,
+    "findings_of_rule": 20,
+    "evidence": 12,
+    "gaps": 200,
+    "inputs": 256,
+    "notes": 256,
+    "shapes": 12,
+    "matrix": 16,
+}
+"""How many of each are shown; where more exist, the page says so and the JSON report has them."""
+
+_MOST_TEXT = 600
+_MOST_NODES = 64
+_MOST_CELLS = 1024
+_MOST_IN_DETAIL = 8
+_MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "not-applicable": "–", "error": "!"}
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank of the table."""
+
+    rank: RankReport
+    gpu: GpuReport | None
+    """The GPU as its node lists it, None if it is not listed."""
+    severity: str
+    """Worst mark, else empty."""
+    columns: list[tuple[Placing | None, bool]]
+    """What each column says, and whether that differs from where the rank is placed."""
+
+
+class PlacementView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page shows of the placement."""
+
+    overview: Overview | None
+    drawing: Drawing | None
+    columns: list[str]
+    """Columns of the table for which any row has something to say."""
+    rows: list[Row]
+
+
+class Action(msgspec.Struct, frozen=True):
+    """Something to do, and why."""
+
+    rule: str
+    what: str
+    why: str
+
+
+def render(report: Report) -> str:
+    """The whole page, ending in a newline. The same report gives the same bytes."""
+    environment = _environment()
+    css = files("topocheck.templates").joinpath("report.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    found = text.worst_first(report)
+    page = environment.get_template("report.html.j2").render(
+        report=report,
+        css=Markup(css),  # noqa: S704  a file of ours, and it must reach the page byte by byte for its digest
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        actions=list(_actions(report, found)),
+        findings=found,
+        families=_families(report.rules),
+        broken=text.broken_rules(report),
+        mute=text.mute_rules(report),
+        basis=text.basis_line(report),
+        placement=_view(report.placement) if report.placement else None,
+        most=MOST,
+    )
+    return page.rstrip("\n") + "\n"
+
+
+def _environment() -> Environment:
+    """Templates with autoescape on; all text passes `printable` before it is escaped."""
+    environment = Environment(
+        loader=PackageLoader("topocheck.templates", ""),
+        autoescape=True,
+        finalize=_safe,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        cite=text.cite, fold=text.fold, layers=text.layer_range, ranges=text.ranges, shorten=text.shorten
+    )
+    environment.globals.update(mark=_MARKS, words=text.VERDICT)
+    return environment
+
+
+def _safe(value: Any) -> Any:
+    """Text of others without controls and not without end; what a template itself made stays."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return text.shorten(text.printable(value), _MOST_TEXT)
+    return "" if value is None else value
+
+
+def _actions(report: Report, found: Iterable[tuple[RuleReport, ReportedFinding]]) -> Iterator[Action]:
+    """What to do first: mend what shuts the gate, then supply what keeps it from being decided."""
+    number = 0
+    for rule, finding in found:
+        if finding.fix and finding.waiver is None and finding.severity != "info" and number < 3:
+            number += 1
+            yield Action(rule.id, finding.fix, finding.message)
+    required = {rule.id for rule in report.rules if rule.required}
+    for gap in report.gaps:
+        if gap.supply and number < 4 and required.intersection(gap.rules):
+            number += 1
+            yield Action(", ".join(gap.rules[:6]), gap.supply, f"missing: {gap.need}")
+
+
+def _families(rules: Iterable[RuleReport]) -> dict[str, list[RuleReport]]:
+    """Rules by family, in the order of the catalogue."""
+    families: dict[str, list[RuleReport]] = {}
+    for rule in rules:
+        families.setdefault(rule.family, []).append(rule)
+    return families
+
+
+def _view(placement: PlacementReport) -> PlacementView:
+    """The map or the overview, and the rows of the table."""
+    cells = sum(len(node.gpus) for node in placement.nodes)
+    many = len(placement.nodes) > _MOST_NODES or cells > _MOST_CELLS
+    names = worst_nodes(placement, _MOST_IN_DETAIL) if many else None
+    rows = _rows(placement)
+    shown = {name for rank in rows for name in rank.sources}
+    columns = [name for name in ("predicted", "claimed", "observed") if name in shown]
+    gpus = _gpus(placement, {rank.rank for rank in rows})
+    marked = marked_ranks(placement.marks)
+    return PlacementView(
+        overview=overview(placement) if many else None,
+        drawing=draw(placement, names) if names is None or names else None,
+        columns=columns,
+        rows=[
+            Row(
+                rank=rank,
+                gpu=gpus.get(rank.rank),
+                severity=marked.get(rank.rank, ""),
+                columns=[_column(rank, name) for name in columns],
+            )
+            for rank in rows
+        ],
+    )
+
+
+def _rows(placement: PlacementReport) -> list[RankReport]:
+    """Ranks of the table: all of them, or the marked ones and then the first ones."""
+    if len(placement.ranks) <= MOST["rows"]:
+        return placement.ranks
+    marked = marked_ranks(placement.marks)
+    chosen = [rank for rank in placement.ranks if rank.rank in marked][: MOST["rows"]]
+    for rank in placement.ranks:
+        if len(chosen) == MOST["rows"]:
+            break
+        if rank.rank not in marked:
+            chosen.append(rank)
+    return sorted(chosen, key=lambda rank: rank.rank)
+
+
+def _gpus(placement: PlacementReport, ranks: set[int]) -> dict[int, GpuReport]:
+    """GPU of each of these ranks."""
+    return {rank: gpu for node in placement.nodes for gpu in node.gpus for rank in gpu.ranks if rank in ranks}
+
+
+def _column(rank: RankReport, name: str) -> tuple[Placing | None, bool]:
+    """What one column says of a rank, and whether it contradicts the place the verdict rests on.
+
+    What either side does not know contradicts nothing.
+    """
+    placing = rank.sources.get(name)
+    if placing is None:
+        return None, False
+    pairs = ((placing.node, rank.node), (placing.gpu, rank.gpu))
+    return placing, any(said and known and said != known for said, known in pairs)

@@ -1,0 +1,150 @@
+"""Placement map of many nodes: one small cell a node, one SVG path for each status.
+
+A run of equal neighbours is one dashed stroke, so a healthy cluster of 12,500 nodes takes a few
+kilobytes and a handful of elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from topocheck.render.map import SEVERITIES, marked_ranks
+from topocheck.render.text import printable, shorten
+from topocheck.report import NodeReport, PlacementReport
+
+__all__ = ["Overview", "StatusPath", "overview", "worst_nodes"]
+
+_STATUSES = {
+    "error": "marked by an error",
+    "warning": "marked by a warning",
+    "info": "marked for information",
+    "unseen": "no evidence seen",
+    "clear": "nothing marked",
+}
+_MARGIN = 150
+_MOST_ROW_NAMES = 24
+
+
+class StatusPath(msgspec.Struct, frozen=True):
+    """All nodes of one status."""
+
+    status: str
+    words: str
+    count: int
+    d: str
+    """Lines through the middle of the cells; drawn as dashes they are the cells."""
+    cross: str
+    """Crosses over the cells, for those that must show without colour; else empty."""
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """A map, ready to be written as SVG."""
+
+    width: int
+    height: int
+    cell: int
+    """Side of a cell; the gap to the next one is `gap`."""
+    gap: int
+    paths: list[StatusPath]
+    names: list[tuple[int, str]]
+    """Height and first node of some rows."""
+
+
+def overview(placement: PlacementReport) -> Overview:
+    """The map of all nodes in their order, row by row."""
+    statuses = _statuses(placement)
+    cell, gap, columns = (14, 4, 40) if len(statuses) <= 1600 else (6, 2, 120)
+    pitch = cell + gap
+    rows = -(-len(statuses) // columns)
+    return Overview(
+        width=_MARGIN + columns * pitch,
+        height=rows * pitch + gap,
+        cell=cell,
+        gap=gap,
+        paths=list(_paths(statuses, columns, cell, pitch)),
+        names=list(_names(placement.nodes, rows, columns, pitch)),
+    )
+
+
+def worst_nodes(placement: PlacementReport, most: int) -> frozenset[str]:
+    """Nodes of the worst marks, whole marks while there is room; at least the first one's."""
+    homes = _homes(placement)
+    chosen: dict[str, None] = {}
+    for mark in sorted(placement.marks, key=lambda mark: SEVERITIES.index(mark.severity)):
+        names = dict.fromkeys(homes[rank] for rank in mark.ranks if rank in homes)
+        if len({**chosen, **names}) <= most or not chosen:
+            chosen.update(dict.fromkeys(list(names)[:most]))
+    return frozenset(chosen)
+
+
+def _homes(placement: PlacementReport) -> dict[int, str]:
+    """Node of each marked rank, from its own line or from the node's GPUs."""
+    marked = {rank for mark in placement.marks for rank in mark.ranks}
+    if not marked:
+        return {}
+    homes = {
+        rank: node.name
+        for node in placement.nodes
+        for gpu in node.gpus
+        for rank in gpu.ranks
+        if rank in marked
+    }
+    homes.update({one.rank: one.node for one in placement.ranks if one.node and one.rank in marked})
+    return homes
+
+
+def _statuses(placement: PlacementReport) -> list[str]:
+    """Status of each node."""
+    homes = _homes(placement)
+    worst: dict[str, str] = {}
+    for rank, severity in marked_ranks(placement.marks).items():
+        if rank in homes:
+            name = homes[rank]
+            worst[name] = min(severity, worst.get(name, severity), key=SEVERITIES.index)
+    return [worst.get(node.name, "clear" if node.seen else "unseen") for node in placement.nodes]
+
+
+def _paths(statuses: Sequence[str], columns: int, cell: int, pitch: int) -> Iterator[StatusPath]:
+    """One path for each status that occurs; the worst is drawn last, on top."""
+    lines: Mapping[str, list[str]] = {status: [] for status in _STATUSES}
+    for status, row, first, length in _runs(statuses, columns):
+        x, y = _MARGIN + first * pitch, row * pitch + pitch // 2
+        lines[status].append(f"M{x} {y}h{length * pitch - (pitch - cell)}")
+    crosses: Mapping[str, list[str]] = {"error": [], "warning": []}
+    for number, status in enumerate(statuses):
+        if status in crosses:
+            row, column = divmod(number, columns)
+            crosses[status].append(
+                _cross(_MARGIN + column * pitch, row * pitch + (pitch - cell) // 2, cell, status)
+            )
+    for status in reversed(_STATUSES):
+        if lines[status]:
+            cross = "".join(crosses.get(status, ()))
+            yield StatusPath(status, _STATUSES[status], statuses.count(status), "".join(lines[status]), cross)
+
+
+def _runs(statuses: Sequence[str], columns: int) -> Iterator[tuple[str, int, int, int]]:
+    """Status, row, first column and length of each run of equal neighbours in a row."""
+    for row, start in enumerate(range(0, len(statuses), columns)):
+        line = statuses[start : start + columns]
+        first = 0
+        for number in range(1, len(line) + 1):
+            if number == len(line) or line[number] != line[first]:
+                yield line[first], row, first, number - first
+                first = number
+
+
+def _cross(x: int, y: int, cell: int, status: str) -> str:
+    """A cross over a cell with an error, a stroke over one with a warning."""
+    if status == "error":
+        return f"M{x} {y}l{cell} {cell}m0 {-cell}l{-cell} {cell}"
+    return f"M{x} {y + cell}l{cell} {-cell}"
+
+
+def _names(nodes: Sequence[NodeReport], rows: int, columns: int, pitch: int) -> Iterator[tuple[int, str]]:
+    """First node of every so many rows."""
+    step = -(-max(rows, 1) // _MOST_ROW_NAMES)
+    for row in range(0, rows, max(step, 1, -(-13 // pitch))):
+        yield row * pitch + pitch // 2 + 4, shorten(printable(nodes[row * columns].name), 20)

@@ -1,0 +1,155 @@
+"""What a rule is: a stable id, the subjects it is asked over, and a check that can only accuse.
+
+    @rule("TP001", "TP group in one domain", over=tensor_groups, severity="error", required=True)
+    def tensor_group_in_one_domain(ask: Ask, group: Group) -> Iterator[Finding]: ...
+
+A check yields findings from facts that `Ask` gave it. It never acquits: the runner does, and only if
+something was asked and nothing was missing. Equal situations are checked once: `over` may give a
+mapping from a situation to all subjects that are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+from topocheck.placement import Placement
+from topocheck.report import Evidence
+
+if TYPE_CHECKING:
+    from topocheck.ask import Ask
+
+__all__ = [
+    "FAMILIES",
+    "Evidence",
+    "Finding",
+    "NotApplicable",
+    "Rule",
+    "Severity",
+    "Verdict",
+    "each",
+    "rule",
+]
+
+Severity = Literal["error", "warning", "info"]
+Verdict = Literal["pass", "fail", "unknown", "not-applicable", "error"]
+Subject = TypeVar("Subject")
+
+FAMILIES = {
+    "EV": "Evidence",
+    "ID": "Identity",
+    "TP": "Tensor groups",
+    "PP": "Pipeline stages",
+    "GR": "Other groups",
+    "NV": "NVLink and NVSwitch",
+    "NET": "Network",
+    "ENV": "Environment",
+    "VER": "Sameness",
+    "CAP": "Capacity",
+    "OBS": "After launch",
+}
+"""Family names by the letters of the rule id, in the order of the catalogue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong."""
+
+    message: str
+    """The fact, why it matters here, in one or two sentences."""
+    fix: str
+    """What to change."""
+    cause: str
+    """Short name of the cause inside the rule; names no subject. Findings of one cause are one."""
+    subjects: tuple[str, ...]
+    """What it is about: ranks, hosts, GPUs."""
+    evidence: tuple[Evidence, ...] = ()
+    """Facts it rests on."""
+    severity: Severity | None = None
+    """Where it is not the rule's own."""
+    count: int | None = None
+    """About how many subjects, if not all are listed."""
+    ranks: tuple[int, ...] = ()
+    """Ranks to mark in a drawing: a group, or the two ends of an edge."""
+    mark: Literal["group", "edge", "gpu"] = "group"
+    """What to mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """The rule has nothing to ask here, proven by plan, phase or evidence."""
+
+    reason: str
+    """Why, in words."""
+
+
+Situations = Mapping[Hashable, Sequence[Subject]]
+Check = Callable[["Ask", Subject], Iterable[Finding]]
+Over = Callable[[Placement], "Situations[Subject] | NotApplicable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(Generic[Subject]):
+    """One question."""
+
+    id: str
+    """For ever: TP001."""
+    name: str
+    """In a few words."""
+    severity: Severity
+    """Of its findings, unless they say otherwise."""
+    required: bool
+    """Unknown keeps the gate shut."""
+    over: Over[Subject]
+    """Its subjects."""
+    check: Check[Subject]
+    """Accuses one subject."""
+
+    @property
+    def family(self) -> str:
+        """Letters of the id."""
+        return self.id.rstrip("0123456789")
+
+    @property
+    def title(self) -> str:
+        """The family in words; third-party families by their letters."""
+        return FAMILIES.get(self.family, self.family)
+
+    @property
+    def module(self) -> str:
+        """Module that defines it; its page lies beside it."""
+        return self.check.__module__
+
+
+def rule(
+    id: str,  # noqa: A002 - the field's own name
+    name: str,
+    *,
+    over: Over[Subject],
+    severity: Severity,
+    required: bool = False,
+) -> Callable[[Check[Subject]], Rule[Subject]]:
+    """Make a rule of a check."""
+
+    def decorate(check: Check[Subject]) -> Rule[Subject]:
+        return Rule(id=id, name=name, severity=severity, required=required, over=over, check=check)
+
+    return decorate
+
+
+def each(subjects: Iterable[Subject]) -> dict[int, list[Subject]]:
+    """Every subject is a situation of its own."""
+    return {number: [subject] for number, subject in enumerate(subjects)}
+
+
+def the(subject: Subject) -> dict[int, list[Subject]]:
+    """One subject: the job, the world."""
+    return {0: [subject]}
+
+
+def iterate(situations: Situations[Subject]) -> Iterator[tuple[Subject, int]]:
+    """One representative of each situation, and how many it stands for."""
+    for members in situations.values():
+        if members:
+            yield members[0], len(members)

@@ -1,0 +1,112 @@
+"""YAML as composed nodes, with the line of everything, and nothing constructed.
+
+Only one plain document is accepted: no tags, no deep nesting, no control characters. Aliases are left
+to the reader, who reads by the types that he expects and so never expands them without end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from topocheck.errors import PlanError
+
+__all__ = ["MERGE", "NUMBER", "TEXT", "compose", "describe", "is_plain", "line_of", "quoted"]
+
+LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+MERGE, NUMBER, TEXT = (f"tag:yaml.org,2002:{kind}" for kind in ("merge", "int", "str"))
+
+MAX_DEPTH = 20
+"""Nesting beyond this is an attack on the parser: a plan nests three deep."""
+
+UNREADABLE = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+"""What YAML does not take, and the Unicode line breaks, after which its line numbers are not an editor's."""
+
+WORDS = {"null": "nothing", "bool": "the yes/no value", "float": "the fraction", "timestamp": "the date"}
+BASES = ((":", "a number to the base 60"), ("x", "hexadecimal"), ("b", "binary"), ("_", "a number"))
+
+
+def compose(text: str, source: str, loader: type[yaml.SafeLoader] = LOADER) -> yaml.MappingNode:
+    """Node tree of the only document of `text`, which is a mapping. Raises PlanError."""
+    if bad := UNREADABLE.search(text):
+        line = text.count("\n", 0, bad.start()) + 1
+        raise PlanError(
+            f"holds the character U+{ord(bad[0]):04X} and is no plain text", path=source, line=line
+        )
+    try:
+        _screen(yaml.parse(text, Loader=loader), source)
+        root = yaml.compose(text, Loader=loader)
+    except yaml.YAMLError as error:
+        raise _not_yaml(error, source) from error
+    except (OverflowError, ValueError) as error:  # the Python loader on an escape such as "\UFFFFFFFF"
+        raise PlanError("is not valid YAML (an escape names no character)", path=source) from error
+    if root is None:
+        raise PlanError("is empty", path=source, fix="write at least engine, parallel and nodes")
+    if not isinstance(root, yaml.MappingNode):
+        problem = f"expected keys and values, got {describe(root)}"
+        raise PlanError(
+            problem, path=source, line=line_of(root), fix="start with 'engine: vllm' or another engine"
+        )
+    return root
+
+
+def _screen(events: Iterable[Any], source: str) -> None:
+    """Refuse what no plan needs before anything is built from it."""
+    depth = documents = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if depth > MAX_DEPTH:
+            problem, fix = "is nested too deeply", "a plan nests three deep"
+        elif documents > 1:
+            problem, fix = "a second YAML document starts here", "keep one plan in a file"
+        elif tag := getattr(event, "tag", None):
+            problem, fix = f"the tag {quoted(tag)} is not allowed in a plan", "remove it"
+        else:
+            continue
+        raise PlanError(problem, path=source, line=line_of(event), fix=fix)
+
+
+def _not_yaml(error: yaml.YAMLError, source: str) -> PlanError:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or "it cannot be parsed"
+    fix = "indent with spaces, not with tabs" if "tab" in problem or "'\\t'" in problem else ""
+    line = None if mark is None else mark.line + 1
+    return PlanError(f"is not valid YAML ({problem})", path=source, line=line, fix=fix)
+
+
+def line_of(node: Any) -> int:
+    """Line at which a node or an event starts, from 1."""
+    return int(node.start_mark.line) + 1
+
+
+def is_plain(node: yaml.Node) -> bool:
+    """A single value that stands without quotes."""
+    return isinstance(node, yaml.ScalarNode) and not node.style
+
+
+def quoted(text: str, mark: str = "'") -> str:
+    """`text` in quotes as it may be shown on a terminal: short, and without control characters."""
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:60])
+    return f"{mark}{shown}{'...' if len(text) > 60 else ''}{mark}"
+
+
+def describe(node: yaml.Node) -> str:
+    """What stands there, as YAML 1.1 reads it, in a reader's words."""
+    if not isinstance(node, yaml.ScalarNode):
+        return "a list" if isinstance(node, yaml.SequenceNode) else "keys and values"
+    kind, value = node.tag.rpartition(":")[2], quoted(node.value, "")
+    if node.tag != NUMBER:
+        return (
+            f"{WORDS[kind]} {value}".rstrip() if kind in WORDS else f"the text {quoted(node.value, chr(34))}"
+        )
+    if re.fullmatch("[-+]?(0|[1-9][0-9]*)", node.value):
+        return f"the number {value}"
+    base = next((name for mark, name in BASES if mark in node.value), "octal")
+    return f"{value}, which YAML reads as {base}"

@@ -1,0 +1,166 @@
+"""Run the rules, keep the gaps, fold verdicts, contain crashes.
+
+A check can only accuse. Its subject passes if something was asked, nothing was missing and nothing
+was found; it is unknown if anything was missing, or nothing was asked. Where the order of nodes is
+not known, rules run under every order that the evidence allows, and only an answer that all of them
+give stands.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from topocheck.ask import Ask, Gap
+from topocheck.placement import Placement
+from topocheck.plan import BASES, Basis
+from topocheck.rule import Evidence, Finding, NotApplicable, Rule, Verdict, iterate
+
+__all__ = ["RuleResult", "run_rules"]
+
+MOST_SUBJECTS = 32
+"""Subjects listed of one finding; its count is whole."""
+MOST_EVIDENCE = 12
+"""Facts listed of one finding."""
+
+ORDER = Gap(
+    "the order of the nodes",
+    (),
+    "name the nodes in the plan, in node-rank order",
+)
+
+
+@dataclass(slots=True)
+class RuleResult:
+    """What became of one rule."""
+
+    rule: Rule[Any]
+    verdict: Verdict = "unknown"
+    passed: int = 0
+    failed: int = 0
+    unknown: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    basis: Basis | None = None
+    reason: str = ""
+    """Why it does not apply, or how it broke."""
+
+    @property
+    def rule_id(self) -> str:
+        """Id of the rule."""
+        return self.rule.id
+
+
+def run_rules(rules: Sequence[Rule[Any]], placement: Placement) -> list[RuleResult]:
+    """Answer every rule, in the order given. Rules that need what others missed come last (EV002)."""
+    variants = placement.variants()
+    results: list[RuleResult] = []
+    for rule in rules:
+        answers = [run_rule(rule, variant, results) for variant in variants]
+        result = fold_orders(answers)
+        if placement.order_unknown and result.verdict in ("pass", "fail"):
+            result = undecided(result)
+        results.append(result)
+    return results
+
+
+def run_rule(rule: Rule[Any], placement: Placement, earlier: Sequence[RuleResult]) -> RuleResult:
+    """Answer one rule for one order of nodes. A crash is an `error`, never a pass."""
+    result = RuleResult(rule)
+    try:
+        situations = rule.over(placement)
+        if isinstance(situations, NotApplicable):
+            result.verdict, result.reason = "not-applicable", situations.reason
+            return result
+        for subject, count in iterate(situations):
+            ask = Ask(placement, earlier=earlier)
+            judge(result, ask, list(rule.check(ask, subject)), count)
+    except Exception as error:  # noqa: BLE001 - a rule that breaks is reported by name, whatever broke
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        result.verdict = "error"
+        result.reason = f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})"
+        return result
+    result.verdict = fold(result)
+    if result.verdict == "unknown" and not result.unknown:
+        result.reason = "there was nothing to look at"
+    return result
+
+
+def judge(result: RuleResult, ask: Ask, findings: list[Finding], count: int) -> None:
+    """Add the verdict of one situation, which stands for `count` subjects."""
+    if findings:
+        result.failed += count
+        for finding in findings:
+            add_finding(result.findings, finding, count)
+    elif ask.gaps or not ask.asked:
+        result.unknown += count
+    else:
+        result.passed += count
+    result.gaps += ask.gaps
+    if ask.basis is not None and (result.basis is None or BASES.index(ask.basis) < BASES.index(result.basis)):
+        result.basis = ask.basis
+
+
+def add_finding(findings: list[Finding], new: Finding, count: int) -> None:
+    """One finding for one cause: further subjects join the first."""
+    number = new.count if new.count is not None else max(count, len(new.subjects))
+    for index, known in enumerate(findings):
+        if (known.cause, known.severity) == (new.cause, new.severity):
+            subjects = tuple(dict.fromkeys((*known.subjects, *new.subjects)))[:MOST_SUBJECTS]
+            evidence = tuple(dict.fromkeys((*known.evidence, *new.evidence)))[:MOST_EVIDENCE]
+            findings[index] = replace(
+                known,
+                subjects=subjects,
+                evidence=evidence,
+                count=(known.count or 0) + number,
+                ranks=known.ranks + new.ranks if new.mark == "edge" else known.ranks,
+            )
+            return
+    findings.append(
+        replace(
+            new,
+            count=number,
+            subjects=new.subjects[:MOST_SUBJECTS],
+            evidence=tuple(dict.fromkeys(new.evidence))[:MOST_EVIDENCE],
+        )
+    )
+
+
+def fold(result: RuleResult) -> Verdict:
+    """fail > unknown > pass over the subjects; no subject at all is unknown."""
+    if result.findings:
+        return "fail"
+    return "unknown" if result.unknown or not result.passed else "pass"
+
+
+def fold_orders(answers: list[RuleResult]) -> RuleResult:
+    """One answer from the answers under all orders of nodes."""
+    first = answers[0]
+    if len(answers) == 1:
+        return first
+    if any(answer.verdict == "error" for answer in answers):
+        return next(answer for answer in answers if answer.verdict == "error")
+    kinds = {(answer.verdict, severities(answer)) for answer in answers}
+    if len(kinds) > 1:
+        return undecided(first)
+    first.unknown = max(answer.unknown for answer in answers)
+    note = Evidence(
+        source="plan", fact="the order of the nodes is not known: every possible order fails here"
+    )
+    first.findings = [replace(finding, evidence=(*finding.evidence, note)) for finding in first.findings]
+    return first
+
+
+def severities(result: RuleResult) -> frozenset[str]:
+    """Severities among the findings."""
+    return frozenset(finding.severity or result.rule.severity for finding in result.findings)
+
+
+def undecided(result: RuleResult) -> RuleResult:
+    """It holds in some orders of the nodes and not in others."""
+    subjects = max(1, result.passed + result.failed + result.unknown)
+    return RuleResult(
+        result.rule, "unknown", unknown=subjects, gaps=[*result.gaps, ORDER], basis=result.basis
+    )
