@@ -17,8 +17,8 @@ __all__ = ["MAX_NODES", "expand"]
 MAX_NODES = 1_000_000
 """More names than this are a slip of the keyboard, and `n[1-999999999]` would fill the memory."""
 
-BETWEEN = re.compile(r"[,\s]+(?![^\[\]]*\])")
-"""Commas and blanks outside brackets."""
+BETWEEN = re.compile(r"\s*,\s*(?![^\[\]]*\])")
+"""Commas outside brackets."""
 RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 

@@ -83,7 +83,7 @@ class Machine:
         return (*((self.host.name,) if self.host.name else ()), *self.host.aliases)
 
     def at_index(self, index: int) -> int | None:
-        """Ordinal of the GPU with this NVML index, as an unrestricted process counts them; None if not shown."""
+        """Ordinal of the GPU with this NVML index as an unrestricted process counts; None if not shown."""
         for ordinal, gpu in enumerate(self.gpus):
             if gpu.nvml == index and gpu.scope != "task":
                 return ordinal

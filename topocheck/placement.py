@@ -10,8 +10,10 @@ Nodes are the places of the plan in its order, then hosts that carry ranks witho
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar, cast
 
 from topocheck.binding import Binding, Order, bind, expected_nodes
 from topocheck.column import Column, blank, claimed_column, observed_column
@@ -22,8 +24,11 @@ from topocheck.engines.layout import Layout
 from topocheck.hardware import Shape
 from topocheck.inventory import Inventory, Machine
 from topocheck.plan import Basis, Plan
+from topocheck.snapshot import LogFact
 
 __all__ = ["Node", "Placement", "place"]
+
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +180,25 @@ class Placement:
     def assumptions(self) -> list[str]:
         """What was assumed because nothing said otherwise."""
         return self.facts.assumptions
+
+    @cached_property
+    def facts_by_node(self) -> dict[int, list[LogFact]]:
+        """Statements of the running job's logs by node position."""
+        found: dict[int, list[LogFact]] = {}
+        for fact, machine in self.seen.facts:
+            if machine in self.node_of:
+                found.setdefault(self.node_of[machine], []).append(fact)
+        return found
+
+    @cached_property
+    def _kept(self) -> dict[str, object]:
+        return {}
+
+    def keep(self, name: str, make: Callable[[Placement], Kept]) -> Kept:
+        """What `make` derives from this placement, derived once."""
+        if name not in self._kept:
+            self._kept[name] = make(self)
+        return cast("Kept", self._kept[name])
 
     def variants(self) -> list[Placement]:
         """All readings that the evidence allows: one, unless the order of nodes is not known."""

@@ -33,9 +33,8 @@ MAX_NUMBER = 1_000_000_000
 
 RANK_AXES = ("tensor", "pipeline", "data", "context", "sequence", "data_replicate", "data_shard")
 """Axes that multiply to the world size. The others divide an axis of these and add no ranks."""
-SUBDIVIDED = {"sglang": frozenset({"data", "context"})}
-"""Rank axes that add no ranks after all: SGLang's world is tp_size * pp_size; context divides TP, and
-data-parallel replicas are worlds of their own (`srt/runtime_context.py`)."""
+SUBDIVIDED = {"sglang": frozenset({"context"})}
+"""Rank axes that divide TP in one engine and add no ranks there (`srt/runtime_context.py`: attn_cp)."""
 
 DECIMAL = re.compile(r"0|[1-9][0-9]*")
 LIKE_A_NUMBER = re.compile(r"[-+]?[0-9]+([eE][-+]?[0-9]+)?|0o[0-7]+")
@@ -83,9 +82,8 @@ def derive(plan: Plan, world: int | None) -> Plan:
     Only `data` is derived, where the engine takes it and the product of the other rank axes divides the
     world. Everything else that was left out stays None, which is 1 to the engine.
     """
-    parallel, engine = plan.parallel, ENGINES[plan.engine]
-    taken = "data" in engine.sizes and "data" not in SUBDIVIDED.get(plan.engine, ())
-    if not world or parallel.data is not None or not taken:
+    parallel = plan.parallel
+    if not world or parallel.data is not None or "data" not in ENGINES[plan.engine].sizes:
         return plan
     data, rest = divmod(world, _ranks(plan))
     if rest:
@@ -188,9 +186,11 @@ class _Reader:
             raise self.expected(kind, what, node, fix or (f"write {shown} in quotes" if shown else ""))
         text: str = node.value
         if not text.strip():
-            raise self.error(node, f"{what} is empty", fix or "fill it in or leave it out")
+            raise self.error(node, f"the text for {what} is empty", fix or "fill it in or leave it out")
         if not text.isprintable():
-            raise self.error(node, f"{what} holds a control character", f"remove it from {quoted(text)}")
+            raise self.error(
+                node, f"the text for {what} holds a control character", f"remove it from {quoted(text)}"
+            )
         return text
 
     def choice(self, node: yaml.Node, what: str, options: tuple[str, ...]) -> str:

@@ -10,12 +10,13 @@ mapping from a situation to all subjects that are in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from topocheck.placement import Placement
 from topocheck.report import Evidence
+from topocheck.snapshot import At
 
 if TYPE_CHECKING:
     from topocheck.ask import Ask
@@ -29,7 +30,9 @@ __all__ = [
     "Severity",
     "Verdict",
     "each",
+    "read_at",
     "rule",
+    "the",
 ]
 
 Severity = Literal["error", "warning", "info"]
@@ -138,18 +141,18 @@ def rule(
     return decorate
 
 
-def each(subjects: Iterable[Subject]) -> dict[int, list[Subject]]:
+def each(subjects: Iterable[Subject]) -> dict[Hashable, list[Subject]]:
     """Every subject is a situation of its own."""
     return {number: [subject] for number, subject in enumerate(subjects)}
 
 
-def the(subject: Subject) -> dict[int, list[Subject]]:
+def the(subject: Subject) -> dict[Hashable, list[Subject]]:
     """One subject: the job, the world."""
     return {0: [subject]}
 
 
-def iterate(situations: Situations[Subject]) -> Iterator[tuple[Subject, int]]:
-    """One representative of each situation, and how many it stands for."""
-    for members in situations.values():
-        if members:
-            yield members[0], len(members)
+def read_at(at: At | None, fact: str, source: str = "evidence") -> Evidence:
+    """A fact with the place where it was read."""
+    if at is None:
+        return Evidence(source=source, fact=fact)
+    return Evidence(source=at.source, line=at.line, fact=fact)

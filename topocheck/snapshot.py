@@ -451,7 +451,7 @@ class ProbeFault(Record, frozen=True, kw_only=True):
 
     part: str
     """Which part of the snapshot is missing because of it: gpus, links, nics, ranks ..."""
-    kind: Literal["absent", "not-permitted", "not-supported", "timeout", "broken"]
+    kind: Literal["absent", "not-permitted", "not-supported", "timeout", "broken", "contradictory"]
     """Why."""
     path: str
     """What was read: a path or a call."""

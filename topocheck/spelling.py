@@ -65,7 +65,7 @@ def suggest(word: str, known: Iterable[str], other_names: Mapping[str, str] | No
     names = {_plain(name): name for name in known}
     names |= {_plain(other): name for other, name in (other_names or {}).items() if name in names.values()}
     plain = _plain(word)
-    near = [plain] if plain in names else get_close_matches(plain, names, 1)
+    near = [plain] if plain in names else get_close_matches(plain, names, 1, cutoff=0.7)
     return names[near[0]] if near else None
 
 

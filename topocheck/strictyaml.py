@@ -28,7 +28,12 @@ UNREADABLE = re.compile(
 )
 """What YAML does not take, and the Unicode line breaks, after which its line numbers are not an editor's."""
 
-WORDS = {"null": "nothing", "bool": "the yes/no value", "float": "the fraction", "timestamp": "the date"}
+WORDS = {
+    "null": "the empty value",
+    "bool": "the yes/no value",
+    "float": "the fraction",
+    "timestamp": "the date",
+}
 BASES = ((":", "a number to the base 60"), ("x", "hexadecimal"), ("b", "binary"), ("_", "a number"))
 
 
@@ -43,7 +48,7 @@ def compose(text: str, source: str, loader: type[yaml.SafeLoader] = LOADER) -> y
         _screen(yaml.parse(text, Loader=loader), source)
         root = yaml.compose(text, Loader=loader)
     except yaml.YAMLError as error:
-        raise _not_yaml(error, source) from error
+        raise _not_yaml(error, text, source) from error
     except (OverflowError, ValueError) as error:  # the Python loader on an escape such as "\UFFFFFFFF"
         raise PlanError("is not valid YAML (an escape names no character)", path=source) from error
     if root is None:
@@ -73,12 +78,14 @@ def _screen(events: Iterable[Any], source: str) -> None:
         raise PlanError(problem, path=source, line=line_of(event), fix=fix)
 
 
-def _not_yaml(error: yaml.YAMLError, source: str) -> PlanError:
+def _not_yaml(error: yaml.YAMLError, text: str, source: str) -> PlanError:
     mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or "it cannot be parsed"
-    fix = "indent with spaces, not with tabs" if "tab" in problem or "'\\t'" in problem else ""
-    line = None if mark is None else mark.line + 1
-    return PlanError(f"is not valid YAML ({problem})", path=source, line=line, fix=fix)
+    problem = f"is not valid YAML ({getattr(error, 'problem', None) or 'it cannot be parsed'})"
+    if mark is None:
+        return PlanError(problem, path=source)
+    there = text.splitlines()[mark.line : mark.line + 1]
+    fix = "indent with spaces, not with tabs" if "\t" in "".join(there) else ""
+    return PlanError(problem, path=source, line=mark.line + 1, fix=fix)
 
 
 def line_of(node: Any) -> int:
@@ -101,11 +108,11 @@ def describe(node: yaml.Node) -> str:
     """What stands there, as YAML 1.1 reads it, in a reader's words."""
     if not isinstance(node, yaml.ScalarNode):
         return "a list" if isinstance(node, yaml.SequenceNode) else "keys and values"
+    if not node.value and is_plain(node):
+        return "nothing"
     kind, value = node.tag.rpartition(":")[2], quoted(node.value, "")
     if node.tag != NUMBER:
-        return (
-            f"{WORDS[kind]} {value}".rstrip() if kind in WORDS else f"the text {quoted(node.value, chr(34))}"
-        )
+        return f"{WORDS[kind]} {value}" if kind in WORDS else f"the text {quoted(node.value, chr(34))}"
     if re.fullmatch("[-+]?(0|[1-9][0-9]*)", node.value):
         return f"the number {value}"
     base = next((name for mark, name in BASES if mark in node.value), "octal")

@@ -16,7 +16,7 @@ from typing import Any
 from topocheck.ask import Ask, Gap
 from topocheck.placement import Placement
 from topocheck.plan import BASES, Basis
-from topocheck.rule import Evidence, Finding, NotApplicable, Rule, Verdict, iterate
+from topocheck.rule import Evidence, Finding, NotApplicable, Rule, Verdict
 
 __all__ = ["RuleResult", "run_rules"]
 
@@ -41,6 +41,8 @@ class RuleResult:
     passed: int = 0
     failed: int = 0
     unknown: int = 0
+    undecided: int = 0
+    """Subjects with missing evidence that no error decides already, failed ones with a warning included."""
     findings: list[Finding] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     basis: Basis | None = None
@@ -74,9 +76,9 @@ def run_rule(rule: Rule[Any], placement: Placement, earlier: Sequence[RuleResult
         if isinstance(situations, NotApplicable):
             result.verdict, result.reason = "not-applicable", situations.reason
             return result
-        for subject, count in iterate(situations):
+        for members in situations.values():
             ask = Ask(placement, earlier=earlier)
-            judge(result, ask, list(rule.check(ask, subject)), count)
+            judge(result, ask, list(rule.check(ask, members[0])), members)
     except Exception as error:  # noqa: BLE001 - a rule that breaks is reported by name, whatever broke
         place = traceback.extract_tb(error.__traceback__)[-1]
         result.verdict = "error"
@@ -88,24 +90,31 @@ def run_rule(rule: Rule[Any], placement: Placement, earlier: Sequence[RuleResult
     return result
 
 
-def judge(result: RuleResult, ask: Ask, findings: list[Finding], count: int) -> None:
-    """Add the verdict of one situation, which stands for `count` subjects."""
+def judge(result: RuleResult, ask: Ask, findings: list[Finding], members: Sequence[Any]) -> None:
+    """Add the verdict of one situation, which stands for all its members."""
+    count = len(members)
     if findings:
         result.failed += count
         for finding in findings:
-            add_finding(result.findings, finding, count)
+            others = tuple(str(member) for member in members[1:MOST_SUBJECTS])
+            number = finding.count if finding.count is not None else max(1, len(finding.subjects))
+            joined = replace(finding, subjects=finding.subjects + others, count=number * count)
+            add_finding(result.findings, joined)
     elif ask.gaps or not ask.asked:
         result.unknown += count
     else:
         result.passed += count
+    severe = any((finding.severity or result.rule.severity) == "error" for finding in findings)
+    if (ask.gaps or not ask.asked) and not severe:
+        result.undecided += count
     result.gaps += ask.gaps
     if ask.basis is not None and (result.basis is None or BASES.index(ask.basis) < BASES.index(result.basis)):
         result.basis = ask.basis
 
 
-def add_finding(findings: list[Finding], new: Finding, count: int) -> None:
+def add_finding(findings: list[Finding], new: Finding) -> None:
     """One finding for one cause: further subjects join the first."""
-    number = new.count if new.count is not None else max(count, len(new.subjects))
+    number = new.count or 1
     for index, known in enumerate(findings):
         if (known.cause, known.severity) == (new.cause, new.severity):
             subjects = tuple(dict.fromkeys((*known.subjects, *new.subjects)))[:MOST_SUBJECTS]
@@ -129,7 +138,7 @@ def add_finding(findings: list[Finding], new: Finding, count: int) -> None:
 
 
 def fold(result: RuleResult) -> Verdict:
-    """fail > unknown > pass over the subjects; no subject at all is unknown."""
+    """Worst of the subjects: fail, then unknown, then pass; no subject at all is unknown."""
     if result.findings:
         return "fail"
     return "unknown" if result.unknown or not result.passed else "pass"
@@ -146,6 +155,7 @@ def fold_orders(answers: list[RuleResult]) -> RuleResult:
     if len(kinds) > 1:
         return undecided(first)
     first.unknown = max(answer.unknown for answer in answers)
+    first.undecided = max(answer.undecided for answer in answers)
     note = Evidence(
         source="plan", fact="the order of the nodes is not known: every possible order fails here"
     )

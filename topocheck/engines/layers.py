@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from topocheck.engines.layout import LayerSplit
 from topocheck.errors import LayoutError
 
-__all__ = ["chunked", "contiguous", "declared_counts", "even_counts", "known_options", "number"]
+__all__ = ["check_split", "chunked", "contiguous", "declared_counts", "even_counts", "number"]
 
 Range = tuple[int, int]
 
@@ -31,11 +31,10 @@ def chunked(counts: Sequence[int], stages: int, rule: str, *, v_shaped: bool = F
     ranges = _ranges(counts)
     if len(counts) == stages:
         return LayerSplit(ranges, rule=rule)
+    held = [ranges[stage::stages] for stage in range(stages)]
     if v_shaped:
-        chunks = tuple((ranges[stage], ranges[2 * stages - 1 - stage]) for stage in range(stages))
-    else:
-        chunks = tuple(ranges[stage::stages] for stage in range(stages))
-    return LayerSplit(ranges, chunks=chunks, rule=rule)
+        held = [(ranges[stage], ranges[2 * stages - 1 - stage]) for stage in range(stages)]
+    return LayerSplit(ranges, chunks=tuple(held), rule=rule)
 
 
 def even_counts(layers: int, stages: int) -> list[int]:
@@ -61,13 +60,16 @@ def declared_counts(name: str, override: str, layers: int, stages: int) -> list[
     return counts
 
 
-def known_options(title: str, options: Mapping[str, object], keys: Sequence[str]) -> None:
-    """Raise LayoutError for an option that the engine's split does not take."""
+def check_split(
+    title: str, layers: int, stages: int, options: Mapping[str, object], keys: Sequence[str] = ()
+) -> None:
+    """Raise LayoutError for no layers, no stages or an option that the engine's split does not take."""
+    if layers < 1 or stages < 1:
+        raise LayoutError(f"{title}: {layers} layers on {stages} stages are no pipeline")
     for key in options:
         if key not in keys:
-            raise LayoutError(
-                f"{title}: the layer split has no option {key!r}; it takes {', '.join(keys) or 'none'}"
-            )
+            known = ", ".join(keys) or "none"
+            raise LayoutError(f"{title}: the layer split has no option {key!r}; it takes {known}")
 
 
 def number(options: Mapping[str, object], key: str, least: int = 0) -> int | None:

@@ -6,7 +6,7 @@ import re
 
 from topocheck.errors import LayoutError
 
-__all__ = ["release"]
+__all__ = ["before", "release"]
 
 NUMBERS = re.compile(r"v?([0-9]{1,9}(?:\.[0-9]{1,9})+)", re.IGNORECASE)
 
@@ -20,3 +20,8 @@ def release(version: str) -> tuple[int, ...]:
     if match is None:
         raise LayoutError(f"engine_version {version!r} is not a release such as 0.33.0")
     return tuple(int(part) for part in match[1].split("."))
+
+
+def before(version: str | None, limit: tuple[int, ...]) -> bool:
+    """The version is older than a release. No version means the newest known, which is older than none."""
+    return version is not None and release(version) < limit

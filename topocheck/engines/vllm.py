@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, no_order
-from topocheck.engines.layers import contiguous, declared_counts, known_options
+from topocheck.engines.layers import check_split, contiguous, declared_counts
 from topocheck.engines.layout import Axes, Group, LayerSplit, Layout, Lines, Slot
-from topocheck.engines.version import release
+from topocheck.engines.version import before
 from topocheck.errors import LayoutError, UnknownLayoutError
 
 __all__ = ["ENGINE"]
@@ -31,7 +31,7 @@ def layout(sizes: Sizes, version: str | None, order: str | None) -> Layout:
     """
     no_order(TITLE, order)
     size = all_sizes(TITLE, sizes, SIZES)
-    if size["context"] > 1 and version is not None and release(version) < (0, 12):
+    if size["context"] > 1 and before(version, (0, 12)):
         raise LayoutError(f"vLLM {version} has no prefill context parallel size")
     axes = axes_of(size, ORDER)
     extra: dict[str, Lines | tuple[Group, ...]] = {}
@@ -55,13 +55,12 @@ def _expert(size: Sizes, axes: Axes) -> Lines:
 def _decode_context(size: Sizes, axes: Axes, version: str | None) -> Lines | tuple[Group, ...]:
     """Consecutive ranks up to 0.24; in 0.33 the prefill context axis comes first, then the tensor axis."""
     tensor, context, decode = size["tensor"], size["context"], size["decode_context"]
-    known = (0, 33) if version is None else release(version)
-    if context > 1 and (0, 25) <= known < (0, 33):
+    if context > 1 and before(version, (0, 33)) and not before(version, (0, 25)):
         raise UnknownLayoutError(
             f"vLLM changed its decode context groups between 0.24 and 0.33; those of {version} "
             "with context parallelism are not known"
         )
-    context_first = context > 1 and known >= (0, 33)
+    context_first = context > 1 and not before(version, (0, 33))
     span = tensor * context if context_first else tensor
     if span % decode:
         raise LayoutError(f"vLLM: {span} ranks are not divisible by decode context parallel size {decode}")
@@ -83,7 +82,7 @@ def split(
     `override` is VLLM_PP_LAYER_PARTITION. There are no options. vLLM refuses neither fewer layers than
     stages (some stay empty) nor a negative entry that leaves the sum right.
     """
-    known_options(TITLE, options, ())
+    check_split(TITLE, layers, stages, options)
     if override is not None:
         counts = declared_counts("VLLM_PP_LAYER_PARTITION", override, layers, stages)
         return contiguous(counts, f"VLLM_PP_LAYER_PARTITION={override}")

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from topocheck.render import text
-from topocheck.render.map import Drawing, draw, marked_ranks
+from topocheck.render.map import PALETTE, Drawing, draw, marked_ranks
 from topocheck.render.overview import Overview, overview, worst_nodes
 from topocheck.report import (
     GpuReport,
@@ -47,6 +47,7 @@ _MOST_NODES = 64
 _MOST_CELLS = 1024
 _MOST_IN_DETAIL = 8
 _MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "not-applicable": "–", "error": "!"}
+_SIGNS = {"error": "✗", "warning": "!", "info": "i"}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,7 @@ def _environment() -> Environment:
     environment.filters.update(
         cite=text.cite, fold=text.fold, layers=text.layer_range, ranges=text.ranges, shorten=text.shorten
     )
-    environment.globals.update(mark=_MARKS, words=text.VERDICT)
+    environment.globals.update(mark=_MARKS, sign=_SIGNS, words=text.VERDICT, palette=PALETTE)
     return environment
 
 
@@ -200,5 +201,13 @@ def _column(rank: RankReport, name: str) -> tuple[Placing | None, bool]:
     placing = rank.sources.get(name)
     if placing is None:
         return None, False
-    pairs = ((placing.node, rank.node), (placing.gpu, rank.gpu))
-    return placing, any(said and known and said != known for said, known in pairs)
+    elsewhere = None not in (placing.node, rank.node) and placing.node != rank.node
+    return placing, elsewhere or _other_gpu(placing.gpu, rank.gpu)
+
+
+def _other_gpu(said: str | None, known: str | None) -> bool:
+    """Two names of one kind that differ; a UUID and a bus id may well be one GPU."""
+    if said is None or known is None:
+        return False
+    kinds = [(name.startswith(("GPU-", "MIG-")), ":" in name) for name in (said, known)]
+    return kinds[0] == kinds[1] and said != known

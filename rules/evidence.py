@@ -1,0 +1,115 @@
+"""EV: is the evidence there, whole, and of one mind."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from topocheck.ask import Ask
+from topocheck.placement import Node, Placement
+from topocheck.ranges import first
+from topocheck.rule import Finding, NotApplicable, Situations, each, read_at, rule
+
+__all__ = ["RULES"]
+
+
+def nodes_of_job(placement: Placement) -> Situations[Node]:
+    """Expected nodes, those that reported as one situation, and hosts that the plan does not have."""
+    seen = [node for node in placement.nodes[: placement.expected] if node.machine is not None]
+    absent = [node for node in placement.nodes[: placement.expected] if node.machine is None]
+    extra = placement.nodes[placement.expected :]
+    found: dict[Hashable, list[Node]] = {node.index: [node] for node in extra}
+    return {**({"seen": seen} if seen else {}), **({"absent": absent} if absent else {}), **found}
+
+
+@rule("EV001", "every expected node reported", over=nodes_of_job, severity="error", required=True)
+def node_reported(ask: Ask, node: Node) -> Iterator[Finding]:
+    """An absent node is unknown; a host with ranks that the plan does not have is wrong."""
+    placement = ask.placement
+    ask.know()
+    if node.index >= placement.expected:
+        names = [place.name for place in placement.nodes[: placement.expected]]
+        yield Finding(
+            message=f"{node} carries ranks of the job and the plan does not have it "
+            f"({placement.expected} nodes: {first(names)})",
+            fix=f"correct `nodes:` in the plan, or start the job without {node}",
+            cause="host not in the plan",
+            subjects=(node.name,),
+            ranks=tuple(placement.ranks_on.get(node.index, ())),
+        )
+    elif node.machine is None:
+        absent = [place.name for place in placement.nodes[: placement.expected] if place.machine is None]
+        unused = f"; hosts seen without ranks: {first(placement.unused)}" if placement.unused else ""
+        ask.gap("any evidence of a node", absent, f"topocheck probe on every node{unused}")
+
+
+def faults(placement: Placement) -> Situations[Node] | NotApplicable:
+    """Nodes that a probe looked at."""
+    probed = [node for node in placement.nodes if node.machine is not None and node.machine.faults]
+    if probed:
+        return each(probed)
+    return NotApplicable("no probe reported a fault")
+
+
+@rule("EV002", "no probe fault hides a needed fact", over=faults, severity="warning")
+def fault_hides_nothing(ask: Ask, node: Node) -> Iterator[Finding]:
+    """A part that could not be read matters if a rule misses evidence about that node."""
+    ask.know()
+    missed = {answer.rule_id for answer in ask.earlier for gap in answer.gaps if node.name in gap.about}
+    for fault in node.machine.faults if node.machine and missed else ():
+        if fault.kind == "contradictory":
+            continue
+        yield Finding(
+            message=f"{fault.part} of {node} could not be read ({fault.kind}: {fault.reason or fault.path}), "
+            f"which leaves {first(sorted(missed))} without evidence",
+            fix=f"make {fault.path} readable where the probe runs, or give the same facts by a capture",
+            cause=f"{fault.part} {fault.kind}",
+            subjects=(node.name,),
+            evidence=(read_at(None, f"{fault.kind}: {fault.reason or fault.path}", fault.path),),
+        )
+
+
+def seen_nodes(placement: Placement) -> Situations[Node]:
+    """Nodes with evidence, those without a contradiction as one situation."""
+    seen = [node for node in placement.nodes if node.machine is not None]
+    found: dict[Hashable, list[Node]] = {node.index: [node] for node in seen if contradictions(node)}
+    settled = [node for node in seen if not contradictions(node)]
+    return {**({"settled": settled} if settled else {}), **found}
+
+
+@rule("EV004", "sources do not contradict each other", over=seen_nodes, severity="error")
+def sources_agree(ask: Ask, node: Node) -> Iterator[Finding]:
+    """Two sources that say different things about one fact."""
+    ask.know()
+    machine = node.machine
+    if machine is None:
+        return
+    for conflict in machine.conflicts:
+        places = [read_at(at, value) for at, value in zip(conflict.places, conflict.values, strict=True)]
+        yield Finding(
+            message=f"{conflict.about} on {node}: one source says {conflict.values[0]}, "
+            f"another {conflict.values[1]}",
+            fix="find out which source is of this machine and this boot, and leave the other out",
+            cause=conflict.about,
+            subjects=(node.name,),
+            evidence=tuple(places),
+        )
+    for fault in machine.faults:
+        if fault.kind == "contradictory":
+            yield Finding(
+                message=f"{fault.path} contradicts itself about {node}: {fault.reason}",
+                fix="capture it again",
+                cause=f"{fault.part} contradictory",
+                subjects=(node.name,),
+                evidence=(read_at(None, fault.reason, fault.path),),
+            )
+
+
+def contradictions(node: Node) -> bool:
+    """Something about this node is said twice and differently."""
+    machine = node.machine
+    return machine is not None and bool(
+        machine.conflicts or any(fault.kind == "contradictory" for fault in machine.faults)
+    )
+
+
+RULES = (node_reported, sources_agree, fault_hides_nothing)

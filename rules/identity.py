@@ -1,0 +1,374 @@
+"""ID: every rank is one process on one GPU of one host, and they are the right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from topocheck.ask import Ask
+from topocheck.column import Column, Sighting
+from topocheck.communicators import DUPLICATE
+from topocheck.placement import Node, Placement
+from topocheck.ranges import first, fold
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
+from topocheck.subjects import Load, loads
+
+__all__ = ["RULES"]
+
+
+def world(placement: Placement) -> Situations[Column]:
+    """The ranks of the job by the phase's column."""
+    return the(placement.placed)
+
+
+@rule("ID001", "ranks are 0..world-1, each once", over=world, severity="error", required=True)
+def ranks_complete(ask: Ask, column: Column) -> Iterator[Finding]:
+    """Duplicates and strays are wrong; a missing rank only if every node told all its ranks."""
+    placement = ask.placement
+    ask.rest_on(column.basis)
+    if column.twice:
+        yield held_twice(placement, column)
+    if column.stray:
+        strays = sorted({sighting.rank for sighting in column.stray})
+        yield Finding(
+            message=f"ranks {fold(strays)} exist and the plan has ranks 0..{placement.world - 1}",
+            fix="correct the sizes in the plan, or the number of processes that the launcher starts",
+            cause="rank out of range",
+            subjects=tuple(f"rank {rank}" for rank in strays),
+            evidence=tuple(sighted(placement, sighting) for sighting in column.stray),
+        )
+    missing = [rank for rank, node in enumerate(column.node) if node is None]
+    if missing and told_all(placement):
+        yield Finding(
+            message=f"ranks {fold(missing)} of {placement.world} exist on no node, and every node told all "
+            "its ranks",
+            fix="start the missing processes: compare the launcher's processes a node with the plan",
+            cause="rank missing",
+            subjects=tuple(f"rank {rank}" for rank in missing),
+            ranks=tuple(missing),
+        )
+    elif missing:
+        ask.rank_gap(missing)
+
+
+def held_twice(placement: Placement, column: Column) -> Finding:
+    """Ranks that several processes hold."""
+    ranks = sorted(column.twice)
+    return Finding(
+        message=f"ranks {fold(ranks)} are held by more than one process: the processes do not know of each "
+        "other and wait for ranks that nobody is",
+        fix="give each node its own node rank, or start the job by one launcher only",
+        cause="rank held twice",
+        subjects=tuple(f"rank {rank}" for rank in ranks),
+        count=len(ranks),
+        evidence=tuple(sighted(placement, sighting) for rank in ranks for sighting in column.twice[rank]),
+        ranks=tuple(ranks),
+    )
+
+
+def sighted(placement: Placement, sighting: Sighting) -> Evidence:
+    """Where a rank was seen."""
+    machine = placement.inventory.machines[sighting.machine]
+    gpu = "" if sighting.gpu is None else f", {machine.gpu_name(sighting.gpu)}"
+    pid = "" if sighting.pid is None else f", pid {sighting.pid}"
+    return read_at(sighting.at, f"rank {sighting.rank} on {machine.name}{gpu}{pid}", "rank probe")
+
+
+def told_all(placement: Placement) -> bool:
+    """Every expected node reported, and told all its ranks."""
+    part = "ranks" if placement.phase == "claimed" else "observed"
+    return all(
+        node.machine is not None and getattr(node.machine.coverage, part) == "all"
+        for node in placement.nodes[: placement.expected]
+    )
+
+
+@rule("ID002", "world size is the product of the sizes", over=world, severity="error", required=True)
+def world_is_product(ask: Ask, column: Column) -> Iterator[Finding]:
+    """Claimed world sizes, or the largest communicator, against the plan."""
+    placement = ask.placement
+    ask.rest_on(column.basis)
+    sizes = dict(placement.inventory.claims[""].sizes) if "" in placement.inventory.claims else {}
+    comms = placement.seen.communicators.values()
+    if placement.phase == "observed":
+        largest = max((comm.size or 0 for comm in comms), default=0)
+        if largest > placement.world:
+            sizes.setdefault(largest, 0)
+        elif largest < placement.world:
+            ask.gap(
+                "a communicator of the world's size",
+                [f"{placement.world} ranks"],
+                "the NCCL_DEBUG=INFO log from its first line, or the engine's own start-up lines",
+            )
+    wrong = sorted(size for size in sizes if size != placement.world)
+    if wrong:
+        yield Finding(
+            message=f"the job has a world of {first(map(str, wrong))} ranks, the plan declares "
+            f"{product(placement)} = {placement.world}",
+            fix="correct `parallel:` in the plan, or the sizes on the launch command",
+            cause="world size differs",
+            subjects=tuple(f"world of {size}" for size in wrong),
+            evidence=world_evidence(placement, wrong),
+        )
+
+
+def world_evidence(placement: Placement, sizes: list[int]) -> tuple[Evidence, ...]:
+    """Lines that show a world of these sizes."""
+    found = []
+    for comm in placement.seen.communicators.values():
+        if comm.size in sizes:
+            member = next(comm.everyone())
+            found.append(read_at(member.at, f"communicator {comm.id} has {comm.size} ranks"))
+    return tuple(found) or tuple(
+        Evidence(source="rank probe", fact=f"a process was given a world size of {size}") for size in sizes
+    )
+
+
+def product(placement: Placement) -> str:
+    """The sizes as a product: `tensor 8 x pipeline 2`."""
+    named = [f"{name} {size}" for name, size in placement.layout.axes if size > 1]
+    return " x ".join(reversed(named)) or "one rank"
+
+
+@rule("ID003", "each rank resolves to one GPU", over=loads, severity="error", required=True)
+def rank_has_gpu(ask: Ask, load: Load) -> Iterator[Finding]:
+    """Every rank of a node names a GPU that the node has."""
+    for rank in load.ranks:
+        ask.device(rank)
+    missing = [rank for rank, node in enumerate(ask.placement.placed.node) if node is None]
+    if missing:
+        ask.rank_gap(missing)
+    yield from ()
+
+
+@rule("ID004", "no GPU serves two ranks", over=loads, severity="error", required=True)
+def gpu_serves_one_rank(ask: Ask, load: Load) -> Iterator[Finding]:
+    """Two ranks on one GPU: NCCL refuses, or both run at half speed."""
+    column = ask.placement.placed
+    ask.rest_on(column.basis)
+    users: dict[int, list[int]] = {}
+    for rank, gpu in zip(load.ranks, load.gpus, strict=True):
+        if gpu is None:
+            ask.rank_gap([rank])
+        else:
+            users.setdefault(gpu, []).append(rank)
+    for gpu, ranks in users.items():
+        if len(ranks) > 1:
+            yield shared_gpu(load.node, gpu, ranks, tuple(sighting(column, load.node, r, gpu) for r in ranks))
+    yield from warned_duplicates(ask, load.node)
+    missing = [rank for rank, node in enumerate(column.node) if node is None]
+    if missing:
+        ask.rank_gap(missing)
+
+
+def sighting(column: Column, node: Node, rank: int, gpu: int) -> Evidence:
+    """Where a rank's GPU was read."""
+    return read_at(column.at.get(rank), f"rank {rank} drives {node.gpu_name(gpu)} of {node}", column.basis)
+
+
+def shared_gpu(node: Node, gpu: int, ranks: list[int], evidence: tuple[Evidence, ...]) -> Finding:
+    """The finding of one GPU with several ranks."""
+    return Finding(
+        message=f"ranks {fold(ranks)} share {node.gpu_name(gpu)} on {node}: NCCL refuses two ranks on one "
+        "GPU, or both get half of it",
+        fix="start no more processes a node than it has GPUs, and let each take the GPU of its local rank",
+        cause="GPU shared",
+        subjects=(f"ranks {fold(ranks)} on {node.gpu_name(gpu)} of {node}",),
+        evidence=evidence,
+        ranks=tuple(ranks),
+        mark="gpu",
+    )
+
+
+def warned_duplicates(ask: Ask, node: Node) -> Iterator[Finding]:
+    """NCCL's own warnings, where nothing gives the ranks of the world."""
+    placed = ask.placement.placed.node
+    for comm in ask.placement.seen.communicators.values():
+        if not comm.id.startswith(DUPLICATE):
+            continue
+        members = [m for m in comm.everyone() if ask.placement.node_of.get(m.machine) == node.index]
+        ranks = sorted({member.rank for member in members})
+        if not ranks or all(rank < len(placed) and placed[rank] is not None for rank in ranks):
+            continue
+        gpu = next((member.gpu for member in members if member.gpu is not None), 0)
+        evidence = tuple(read_at(m.at, f"NCCL: duplicate GPU, rank {m.rank}") for m in members)
+        yield shared_gpu(node, gpu, ranks, evidence)
+
+
+def hosts(placement: Placement) -> Situations[Node] | NotApplicable:
+    """Hosts of the job by how well they are identified."""
+    seen = [node for node in placement.nodes if node.machine is not None]
+    if placement.expected == 1 and len(seen) <= 1:
+        return NotApplicable("the job has one node")
+    accused = suspects(placement)
+    found: dict[Hashable, list[Node]] = {}
+    for node in seen:
+        machine = node.machine
+        known = machine is not None and machine.host.boot_id is not None
+        found.setdefault(node.index if node.index in accused else known, []).append(node)
+    return found
+
+
+def suspects(placement: Placement) -> set[int]:
+    """Positions of nodes that share a GPU UUID or a name with another boot."""
+    inventory = placement.inventory
+    pairs = [pair for _, *pair in (*inventory.twice, *inventory.two_boots)]
+    return {placement.node_of[index] for pair in pairs for index in pair if index in placement.node_of}
+
+
+@rule("ID005", "each host is one machine", over=hosts, severity="error")
+def host_is_one_machine(ask: Ask, node: Node) -> Iterator[Finding]:
+    """One GPU on two hosts, or two machines under one name."""
+    placement, machine = ask.placement, node.machine
+    ask.know()
+    if machine is None:
+        return
+    inventory = placement.inventory
+    for uuid, a, b in inventory.twice:
+        if placement.node_of.get(b) == node.index or placement.node_of.get(a) == node.index:
+            names = [inventory.machines[index].name for index in (a, b)]
+            yield Finding(
+                message=f"GPU {uuid} appears on {names[0]} and on {names[1]}: the two are one machine, or one "
+                "of the captures is of another",
+                fix="key hosts by boot id: give both nodes' /proc/sys/kernel/random/boot_id",
+                cause="one GPU on two hosts",
+                subjects=tuple(names),
+            )
+    for name, a, b in inventory.two_boots:
+        if placement.node_of.get(a) == node.index or placement.node_of.get(b) == node.index:
+            yield Finding(
+                message=f"the name {name} belongs to two boots: two machines share it, or one was restarted",
+                fix="give each machine a name of its own, and evidence of one boot only",
+                cause="one name, two boots",
+                subjects=(inventory.machines[a].name, inventory.machines[b].name),
+            )
+    yield from local_transport_to_far_rank(ask, node)
+    if machine.host.boot_id is None:
+        ask.gap(
+            "which machine a host is (it is known by name only)",
+            [node.name],
+            "topocheck probe on every node, which reads /proc/sys/kernel/random/boot_id",
+        )
+
+
+def local_transport_to_far_rank(ask: Ask, node: Node) -> Iterator[Finding]:
+    """P2P/IPC or shared memory between ranks of two hosts: the library takes two hosts for one.
+
+    The same under one name: two ranks with one device number and no bus id or UUID to tell them apart.
+    """
+    placement = ask.placement
+    devices: dict[str, set[int]] = {}
+    for seen in placement.seen.edges:
+        edge = seen.edge
+        if placement.node_of.get(seen.machine) != node.index or edge.comm is None or "MNNVL" in edge.how:
+            continue
+        if edge.via not in ("P2P", "SHM") or ":" in f"{edge.src_dev}{edge.dst_dev}":
+            continue
+        for rank, device in ((edge.src, edge.src_dev), (edge.dst, edge.dst_dev)):
+            if device is not None:
+                devices.setdefault(device, set()).add(rank)
+    if node.machine is not None and all(gpu.bus is None for gpu in node.machine.gpus):
+        doubled = {device: ranks for device, ranks in devices.items() if len(ranks) > 1}
+        for device, ranks in doubled.items():
+            yield Finding(
+                message=f"ranks {fold(ranks)} are joined by local transport under the name {node} and both "
+                f"drive device {device}: two hosts are taken for one (or one GPU serves them all, ID004)",
+                fix="give each machine a host name of its own; check NCCL_HOSTID and cloned host names",
+                cause="two hosts under one name",
+                subjects=(node.name, *(f"rank {rank}" for rank in sorted(ranks))),
+                ranks=tuple(sorted(ranks)),
+            )
+
+
+def compared(placement: Placement) -> Situations[Column] | NotApplicable:
+    """Prediction against what is claimed or observed."""
+    if all(kind.startswith("data") for kind in placement.layout.kinds()):
+        return NotApplicable("data parallel only: any order of ranks is right")
+    if placement.expected == 1 and len(placement.nodes) == 1:
+        return NotApplicable("the job has one node")
+    return the(placement.placed)
+
+
+@rule(
+    "ID010", "ranks lie where the engine's layout puts them", over=compared, severity="error", required=True
+)
+def rank_on_its_node(ask: Ask, column: Column) -> Iterator[Finding]:
+    """The engine's formula over the node order against the phase's column."""
+    placement = ask.placement
+    ask.rest_on(column.basis)
+    predicted = placement.columns["predicted"]
+    if column is predicted and predicted.complete:
+        return
+    if not predicted.complete:
+        ask.gap(
+            "where the engine's formula puts the ranks",
+            [f"{placement.world} ranks on {placement.expected} nodes"],
+            "a number of nodes that divides the ranks, or the launcher's rank to node list",
+        )
+        return
+    wrong: dict[tuple[int, int], list[int]] = {}
+    for rank, (there, wanted) in enumerate(zip(column.node, predicted.node, strict=True)):
+        if there != wanted and there is not None and wanted is not None:
+            wrong.setdefault((there, wanted), []).append(rank)
+    if wrong:
+        yield elsewhere(placement, column, wrong)
+    missing = [rank for rank, node in enumerate(column.node) if node is None]
+    if missing:
+        ask.rank_gap(missing)
+
+
+def elsewhere(placement: Placement, column: Column, wrong: dict[tuple[int, int], list[int]]) -> Finding:
+    """The finding of ranks on other nodes than predicted."""
+    nodes = placement.nodes
+    moves = [f"ranks {fold(r)} are on {nodes[a]}, not {nodes[b]}" for (a, b), r in sorted(wrong.items())]
+    ranks = sorted(rank for group in wrong.values() for rank in group)
+    return Finding(
+        message=f"{first(moves, 4)}: the engine's layout ({product(placement)}) over the node order puts them "
+        "elsewhere, so groups lie on other nodes than intended",
+        fix=f"launch with the nodes in the order {first(map(str, nodes[: placement.expected]))}, ranks in "
+        "blocks (Slurm: --distribution=block; MPI: --map-by slot), or name the nodes in the plan as they are",
+        cause="ranks on other nodes",
+        subjects=tuple(moves),
+        count=len(ranks),
+        evidence=tuple(
+            read_at(column.at.get(group[0]), f"rank {group[0]} on {nodes[a]}", column.basis)
+            for (a, _), group in sorted(wrong.items())
+        ),
+        ranks=tuple(ranks),
+    )
+
+
+@rule("ID015", "the allocation holds the world", over=loads, severity="error")
+def allocation_holds_world(ask: Ask, load: Load) -> Iterator[Finding]:
+    """As many GPUs on each node as it has ranks."""
+    ask.rest_on(ask.placement.placed.basis)
+    if ask.placement.phase != "predicted" and None not in load.gpus and len(set(load.gpus)) == len(load.gpus):
+        return  # each rank has a GPU of its own: proof enough
+    count = ask.gpu_count(load.node)
+    if count is None or count >= len(load.ranks):
+        return
+    machine = load.node.machine
+    yield Finding(
+        message=f"{load.node} has {count} GPUs and must hold {len(load.ranks)} ranks ({fold(load.ranks)}): "
+        f"the world of {ask.placement.world} does not fit on {ask.placement.expected} nodes",
+        fix=f"use nodes with at least {len(load.ranks)} GPUs, more nodes, or smaller sizes; if a GPU is "
+        "missing here that its peers have, drain the node",
+        cause="fewer GPUs than ranks",
+        subjects=(load.node.name,),
+        evidence=(
+            Evidence(
+                source=machine.sources[0] if machine and machine.sources else "evidence",
+                fact=f"{count} GPUs listed",
+            ),
+        ),
+    )
+
+
+RULES = (
+    ranks_complete,
+    world_is_product,
+    host_is_one_machine,
+    gpu_serves_one_rank,
+    allocation_holds_world,
+    rank_has_gpu,
+    rank_on_its_node,
+)

@@ -1,0 +1,65 @@
+"""NVLink domains that reach over several hosts, and what proves one.
+
+Either all four fields together (cluster UUID not zero, clique, state completed, on a model that can
+span hosts), or NCCL's own clique: MNNVL active with as many members as its communicator has. Never
+one field of the first: unrelated racks share clique ids, and single-host switches report a zero UUID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topocheck.models import spans_hosts
+from topocheck.placement import Node, Placement
+
+__all__ = ["domain_of", "in_one_domain"]
+
+ZERO = "0" * 32
+COMPLETED = "completed"
+
+
+def domain_of(node: Node) -> str | bool | None:
+    """Domain that a node's fabric proves.
+
+    False if it proves that there is none beyond the host; None if it is not known.
+    """
+    machine = node.machine
+    if machine is None or not machine.fabric:
+        return None
+    found: set[str | bool | None] = set()
+    for fabric, _ in machine.fabric:
+        uuid = fabric.cluster_uuid
+        if uuid is not None and uuid.replace("-", "").strip("0") == "":
+            found.add(False)
+        elif uuid is None or fabric.clique is None or (fabric.state or "").lower() != COMPLETED:
+            found.add(None)
+        else:
+            found.add(f"{uuid}.{fabric.clique}")
+    models = {gpu.model for gpu in node.shape.hardware.gpus} if node.shape else {None}
+    if any(spans_hosts(model) is False for model in models):
+        return False
+    return found.pop() if len(found) == 1 else None
+
+
+def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
+    """Whether these nodes lie in one NVLink domain: proven, disproven, or not known."""
+    if shares_clique(placement, nodes):
+        return True
+    domains = [domain_of(node) for node in nodes]
+    if False in domains:
+        return False
+    known = {domain for domain in domains if domain is not None}
+    if len(known) > 1:
+        return False
+    return None if None in domains else True
+
+
+def shares_clique(placement: Placement, nodes: Sequence[Node]) -> bool:
+    """One communicator whose active MNNVL clique has all its ranks holds all these nodes."""
+    wanted = {node.index for node in nodes}
+    for comm in placement.seen.communicators.values():
+        members = {placement.node_of.get(member.machine) for member in comm.everyone()}
+        for _, size in comm.cliques:
+            if size == comm.size and comm.whole and wanted <= members:
+                return True
+    return False

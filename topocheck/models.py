@@ -1,0 +1,54 @@
+"""What GPU models have by design. Names are compared word by word: GH200 is not an H200.
+
+Numbers are the board's, from facts of the vendors: an HGX H100 has 18 NVLinks a GPU, an H100 NVL has
+12 of 18 through its bridge, a PCIe board has what its bridge gives.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["has_nvlink", "nvlinks_by_design", "spans_hosts"]
+
+BASEBOARD_LINKS = (
+    (r"P100-SXM2", 4),
+    (r"V100-SXM[23]", 6),
+    (r"A100-SXM4|A100-SXM-\w+", 12),
+    (r"A800-SXM4", 8),
+    (r"H100 80GB HBM3|H100-SXM5|H100 SXM5?", 18),
+    (r"H800 ?(80GB HBM3)?$", 8),
+    (r"H20( |$|-3e)", 18),
+    (r"(?<![A-Z])H200( |$)(?!NVL)", 18),
+    (r"G?B[23]00( |$)", 18),
+)
+"""(name pattern, NVLinks) of boards whose number of links is fixed."""
+
+WITHOUT_NVLINK = re.compile(
+    r"\b(L4|L40S?|L20|T4G?|A2|A10G?|A16|RTX (40|50)\d\d|RTX PRO \d+|RTX \d{4} Ada|RTX 6000 Ada|"
+    r"GTX 1[0-9]{3}( Ti)?|P4|P40|GB10)\b"
+)
+"""Boards that have no NVLink at all."""
+
+SPANS_HOSTS = re.compile(r"\b(GB200|GB300|GH200|VR200)\b")
+"""Boards whose NVLink domain may reach over several hosts."""
+
+
+def nvlinks_by_design(model: str | None) -> int | None:
+    """NVLinks that every healthy GPU of this model has; None if it depends on the machine."""
+    if model is None:
+        return None
+    return next((links for pattern, links in BASEBOARD_LINKS if re.search(pattern, model)), None)
+
+
+def has_nvlink(model: str | None) -> bool | None:
+    """False for models that have none by design; None where only the machine can tell."""
+    if model is None:
+        return None
+    if WITHOUT_NVLINK.search(model):
+        return False
+    return True if nvlinks_by_design(model) else None
+
+
+def spans_hosts(model: str | None) -> bool | None:
+    """Whether an NVLink domain of this model may reach over several hosts; None without a model."""
+    return None if model is None else bool(SPANS_HOSTS.search(model))

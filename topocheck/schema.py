@@ -1,0 +1,107 @@
+"""JSON Schemas (2020-12) of the documents that topocheck reads and writes.
+
+They are generated from the types, and the text under each field in the source is its description, so
+that schema and types cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from topocheck import report, snapshot
+from topocheck.engines import ENGINES
+from topocheck.plan import Plan
+
+__all__ = ["KINDS", "Kind", "schema_for", "text"]
+
+Kind = Literal["plan", "snapshot", "report"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Documents that have a schema."""
+
+DOCUMENTS: dict[Kind, tuple[type[msgspec.Struct], str]] = {
+    "plan": (Plan, "topocheck.plan/1"),
+    "snapshot": (snapshot.FullSnapshot, snapshot.SCHEMA),
+    "report": (report.Report, report.SCHEMA),
+}
+"""Type and schema id of each document."""
+
+Json = dict[str, Any]
+
+NULL = {"type": "null"}
+
+
+def schema_for(kind: Kind) -> Json:
+    """JSON Schema 2020-12 of one kind of document, each type and each field with its description."""
+    document, name = DOCUMENTS[kind]
+    generated = msgspec.json.schema(document)
+    for struct, definition in generated["$defs"].items():
+        _describe(getattr(sys.modules[document.__module__], struct), definition)
+    if kind == "plan":
+        _as_written(generated["$defs"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:" + name.replace(".", ":").replace("/", ":"),
+        "title": name,
+        **generated,
+    }
+
+
+def text(kind: Kind) -> str:
+    """The schema as indented JSON, the same bytes each time."""
+    return json.dumps(schema_for(kind), indent=2, ensure_ascii=False) + "\n"
+
+
+def _describe(struct: type[msgspec.Struct], definition: Json) -> None:
+    """Add the words of the source: the docstrings of the type and of its own and inherited fields."""
+    words, properties = "", definition["properties"]
+    for owner in reversed(struct.__mro__[: struct.__mro__.index(msgspec.Struct)]):
+        words, fields = _words(owner.__module__)[owner.__name__]
+        for name in fields.keys() & properties.keys():
+            properties[name]["description"] = fields[name]
+    rest = {key: value for key, value in definition.items() if key not in ("title", "description")}
+    definition.clear()  # msgspec leaves the description out under -OO: the order is made here
+    definition.update({"title": struct.__name__, "description": words, **rest})
+
+
+@cache
+def _words(module: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Docstring of each class of a module and of its fields, from the source: Python drops the latter."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {node.name: (ast.get_docstring(node) or "", dict(_field_words(node.body))) for node in classes}
+
+
+def _field_words(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for statement, follower in pairwise(body):
+        match statement, follower:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                yield name, inspect.cleandoc(words)
+
+
+def _as_written(definitions: Json) -> None:
+    """Narrow and widen the schema of a Plan to that of a plan file (`topocheck.planfile`).
+
+    A file never holds null; sizes start at 1; nodes may be a host list and the model a path.
+    """
+    for definition in definitions.values():
+        for name, field in definition["properties"].items():
+            if NULL in field.get("anyOf", ()):
+                field["anyOf"].remove(NULL)
+                del field["default"]
+            for form in field.get("anyOf", [field]):
+                if form.get("type") == "integer":
+                    form["minimum"] = 0 if name == "experts" else 1
+    plan = definitions["Plan"]["properties"]
+    plan["engine"]["enum"] = list(ENGINES)
+    for name in ("nodes", "model"):
+        plan[name]["anyOf"].append({"type": "string"})
