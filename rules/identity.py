@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 
 from topocheck.ask import Ask
 from topocheck.column import Column, Sighting
-from topocheck.communicators import DUPLICATE
+from topocheck.communicators import DUPLICATE, Member
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
@@ -36,7 +36,7 @@ def ranks_complete(ask: Ask, column: Column) -> Iterator[Finding]:
             subjects=tuple(f"rank {rank}" for rank in strays),
             evidence=tuple(sighted(placement, sighting) for sighting in column.stray),
         )
-    missing = [rank for rank, node in enumerate(column.node) if node is None]
+    missing = placement.unplaced
     if missing and told_all(placement):
         yield Finding(
             message=f"ranks {fold(missing)} of {placement.world} exist on no node, and every node told all "
@@ -134,9 +134,6 @@ def rank_has_gpu(ask: Ask, load: Load) -> Iterator[Finding]:
     """Every rank of a node names a GPU that the node has."""
     for rank in load.ranks:
         ask.device(rank)
-    missing = [rank for rank, node in enumerate(ask.placement.placed.node) if node is None]
-    if missing:
-        ask.rank_gap(missing)
     yield from ()
 
 
@@ -145,6 +142,10 @@ def gpu_serves_one_rank(ask: Ask, load: Load) -> Iterator[Finding]:
     """Two ranks on one GPU: NCCL refuses, or both run at half speed."""
     column = ask.placement.placed
     ask.rest_on(column.basis)
+    if load.node is None:
+        ask.rank_gap(load.ranks)
+        yield from warned_duplicates(ask)
+        return
     users: dict[int, list[int]] = {}
     for rank, gpu in zip(load.ranks, load.gpus, strict=True):
         if gpu is None:
@@ -154,10 +155,6 @@ def gpu_serves_one_rank(ask: Ask, load: Load) -> Iterator[Finding]:
     for gpu, ranks in users.items():
         if len(ranks) > 1:
             yield shared_gpu(load.node, gpu, ranks, tuple(sighting(column, load.node, r, gpu) for r in ranks))
-    yield from warned_duplicates(ask, load.node)
-    missing = [rank for rank, node in enumerate(column.node) if node is None]
-    if missing:
-        ask.rank_gap(missing)
 
 
 def sighting(column: Column, node: Node, rank: int, gpu: int) -> Evidence:
@@ -179,19 +176,23 @@ def shared_gpu(node: Node, gpu: int, ranks: list[int], evidence: tuple[Evidence,
     )
 
 
-def warned_duplicates(ask: Ask, node: Node) -> Iterator[Finding]:
+def warned_duplicates(ask: Ask) -> Iterator[Finding]:
     """NCCL's own warnings, where nothing gives the ranks of the world."""
-    placed = ask.placement.placed.node
-    for comm in ask.placement.seen.communicators.values():
+    placement = ask.placement
+    placed = placement.placed.node
+    for comm in placement.seen.communicators.values():
         if not comm.id.startswith(DUPLICATE):
             continue
-        members = [m for m in comm.everyone() if ask.placement.node_of.get(m.machine) == node.index]
-        ranks = sorted({member.rank for member in members})
-        if not ranks or all(rank < len(placed) and placed[rank] is not None for rank in ranks):
-            continue
-        gpu = next((member.gpu for member in members if member.gpu is not None), 0)
-        evidence = tuple(read_at(m.at, f"NCCL: duplicate GPU, rank {m.rank}") for m in members)
-        yield shared_gpu(node, gpu, ranks, evidence)
+        by_gpu: dict[tuple[int, int | None], list[Member]] = {}
+        for member in comm.everyone():
+            if member.rank >= len(placed) or placed[member.rank] is None:
+                by_gpu.setdefault((member.machine, member.gpu), []).append(member)
+        for (machine, gpu), members in by_gpu.items():
+            node = placement.nodes[placement.node_of[machine]] if machine in placement.node_of else None
+            ranks = sorted({member.rank for member in members})
+            if node is not None and gpu is not None and len(ranks) > 1:
+                evidence = tuple(read_at(m.at, f"NCCL: duplicate GPU, rank {m.rank}") for m in members)
+                yield shared_gpu(node, gpu, ranks, evidence)
 
 
 def hosts(placement: Placement) -> Situations[Node] | NotApplicable:
@@ -311,9 +312,8 @@ def rank_on_its_node(ask: Ask, column: Column) -> Iterator[Finding]:
             wrong.setdefault((there, wanted), []).append(rank)
     if wrong:
         yield elsewhere(placement, column, wrong)
-    missing = [rank for rank, node in enumerate(column.node) if node is None]
-    if missing:
-        ask.rank_gap(missing)
+    if placement.unplaced:
+        ask.rank_gap(placement.unplaced)
 
 
 def elsewhere(placement: Placement, column: Column, wrong: dict[tuple[int, int], list[int]]) -> Finding:
@@ -322,8 +322,8 @@ def elsewhere(placement: Placement, column: Column, wrong: dict[tuple[int, int],
     moves = [f"ranks {fold(r)} are on {nodes[a]}, not {nodes[b]}" for (a, b), r in sorted(wrong.items())]
     ranks = sorted(rank for group in wrong.values() for rank in group)
     return Finding(
-        message=f"{first(moves, 4)}: the engine's layout ({product(placement)}) over the node order puts them "
-        "elsewhere, so groups lie on other nodes than intended",
+        message=f"{first(moves, 4)}: the engine's layout ({product(placement)}) over the node order puts "
+        "them elsewhere, so groups lie on other nodes than intended",
         fix=f"launch with the nodes in the order {first(map(str, nodes[: placement.expected]))}, ranks in "
         "blocks (Slurm: --distribution=block; MPI: --map-by slot), or name the nodes in the plan as they are",
         cause="ranks on other nodes",
@@ -341,6 +341,9 @@ def elsewhere(placement: Placement, column: Column, wrong: dict[tuple[int, int],
 def allocation_holds_world(ask: Ask, load: Load) -> Iterator[Finding]:
     """As many GPUs on each node as it has ranks."""
     ask.rest_on(ask.placement.placed.basis)
+    if load.node is None:
+        ask.rank_gap(load.ranks)
+        return
     if ask.placement.phase != "predicted" and None not in load.gpus and len(set(load.gpus)) == len(load.gpus):
         return  # each rank has a GPU of its own: proof enough
     count = ask.gpu_count(load.node)
@@ -349,7 +352,7 @@ def allocation_holds_world(ask: Ask, load: Load) -> Iterator[Finding]:
     machine = load.node.machine
     yield Finding(
         message=f"{load.node} has {count} GPUs and must hold {len(load.ranks)} ranks ({fold(load.ranks)}): "
-        f"the world of {ask.placement.world} does not fit on {ask.placement.expected} nodes",
+        f"the world of {ask.placement.world} does not fit",
         fix=f"use nodes with at least {len(load.ranks)} GPUs, more nodes, or smaller sizes; if a GPU is "
         "missing here that its peers have, drain the node",
         cause="fewer GPUs than ranks",

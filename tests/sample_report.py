@@ -460,7 +460,9 @@ def hostile(text: str) -> Report:
     made = split_group()
     assert made.placement is not None
     evidence = Evidence(source=text, line=3, fact=text)
-    wrong = finding(text, subjects=[text, f"{text} GPU 1"], count=9, evidence=[evidence], fix=text, cause=text)
+    wrong = finding(
+        text, subjects=[text, f"{text} GPU 1"], count=9, evidence=[evidence], fix=text, cause=text
+    )
     node = msgspec.structs.replace(made.placement.nodes[0], name=text, bound_by=text, domain=text)
     rank = msgspec.structs.replace(
         made.placement.ranks[0],

@@ -44,11 +44,17 @@ def test_names_keep_their_order_and_their_zeros(text: str, hosts: list[str]) -> 
         ("q[1-999999999]", "more than 1,000,000"),
         ("q[1-9999]r[1-9999]", "more than 1,000,000"),
         ("q[1-600000,1-600000]", "more than 1,000,000"),
+        ("q" + "[1-9999]" * 50_000, "more than 1,000,000"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         expand(text)
+
+
+def test_a_long_list_is_read_in_one_go() -> None:
+    names = [f"q{number}" for number in range(100_000)]
+    assert expand(",".join(names)) == names
 
 
 @given(st.text(st.sampled_from("ab[]-,019/ @!&%\n"), max_size=16))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from itertools import product
-from math import prod
 
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 
@@ -16,9 +15,10 @@ __all__ = ["MAX_NODES", "expand"]
 
 MAX_NODES = 1_000_000
 """More names than this are a slip of the keyboard, and `n[1-999999999]` would fill the memory."""
+TOO_MANY = f"the host list names more than {MAX_NODES:,} nodes"
 
-BETWEEN = re.compile(r"\s*,\s*(?![^\[\]]*\])")
-"""Commas outside brackets."""
+TOKEN = re.compile(r"\[[^\[\]]*\]|[^\[\],]+|[\[\],]")
+"""Ranges in their brackets, text, and single marks."""
 RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
@@ -28,22 +28,22 @@ def expand(text: str) -> list[str]:
     Raises ValueError with a sentence about what is wrong.
     """
     hosts: list[str] = []
-    for piece in BETWEEN.split(text.strip()):
-        if not piece:
-            raise ValueError("a name is missing beside a comma of the host list")
-        choices = [_numbers(part) if odd % 2 else [part] for odd, part in enumerate(_parts(piece))]
-        if len(hosts) + prod(map(len, choices)) > MAX_NODES:
-            raise ValueError(f"the host list names more than {MAX_NODES:,} nodes")
-        hosts += map("".join, product(*choices))
+    parts: list[list[str]] = []
+    count = 0
+    for piece in [*TOKEN.findall(text), ","]:
+        if piece == ",":
+            hosts += ("".join(name).strip() for name in product(*parts))
+            if not hosts[-1]:
+                raise ValueError("a name is missing beside a comma of the host list")
+            parts, count = [], 0
+        elif piece in ("[", "]"):
+            raise ValueError("a bracket of the host list is not closed or not opened")
+        else:
+            parts.append(_numbers(piece[1:-1]) if piece[0] == "[" else [piece])
+            count = max(count, 1) * len(parts[-1])
+        if len(hosts) + count > MAX_NODES:
+            raise ValueError(TOO_MANY)
     return hosts
-
-
-def _parts(piece: str) -> list[str]:
-    """Text and the contents of brackets in turn, text first."""
-    parts = re.split(r"\[([^\[\]]*)\]", piece)
-    if any(mark in text for text in parts[::2] for mark in "[]"):
-        raise ValueError("a bracket of the host list is not closed or not opened")
-    return parts
 
 
 def _numbers(ranges: str) -> list[str]:
@@ -56,7 +56,7 @@ def _numbers(ranges: str) -> list[str]:
             )
         first, last = bounds[1], bounds[2] or bounds[1]
         if len(numbers) + int(last) - int(first) >= MAX_NODES:
-            raise ValueError(f"the host list names more than {MAX_NODES:,} nodes")
+            raise ValueError(TOO_MANY)
         try:
             numbers += RangeSet(bounds[0]).striter()
         except RangeSetException as error:

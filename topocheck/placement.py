@@ -168,6 +168,11 @@ class Placement:
         return self.columns[self.phase]
 
     @cached_property
+    def unplaced(self) -> list[int]:
+        """Ranks whose node the phase's column does not know."""
+        return [rank for rank, node in enumerate(self.placed.node) if node is None]
+
+    @cached_property
     def ranks_on(self) -> dict[int, list[int]]:
         """Ranks of each node by the phase's column."""
         ranks: dict[int, list[int]] = {}

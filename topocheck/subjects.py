@@ -41,7 +41,8 @@ class TensorGroup:
 class Load:
     """The ranks of one node and the GPUs that they drive."""
 
-    node: Node
+    node: Node | None
+    """None for the ranks whose node nothing shows."""
     ranks: tuple[int, ...]
     gpus: tuple[int | None, ...]
 
@@ -106,6 +107,8 @@ def find_loads(placement: Placement) -> dict[Hashable, list[Load]]:
         if node.shape is not None and node.machine is not None:
             key = id(node.shape), gpus, len(node.machine.gpus), node.machine.coverage.gpus
         found.setdefault(key, []).append(Load(node, tuple(ranks), gpus))
+    if placement.unplaced:
+        found["unplaced"] = [Load(None, tuple(placement.unplaced), ())]
     return found
 
 

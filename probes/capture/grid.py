@@ -80,15 +80,19 @@ class Grid:
         return None if found is None else found.cells[column]
 
 
-def read_grids(text: Text, words: Words) -> Iterator[Grid]:
-    """All tables whose first row is made of these words. Raises CaptureError for one that does not align."""
+def read_grids(text: Text, words: Words, *, affinities: bool) -> Iterator[Grid]:
+    """All tables whose first row is made of these words. Raises CaptureError for one that does not align.
+
+    `affinities` says that this kind of table has affinity columns; one that must not have them is
+    another kind. Without them the first row must hold more than its self cell to be recognised.
+    """
     number = 0
     while number < len(text.lines):
         number += 1
         if "GPU" not in text.lines[number - 1]:
             continue
         header = _header(text.lines[number - 1])
-        if header is None or not _begins(text, number, header, words):
+        if header is None or (header.tail and not affinities) or not _begins(text, number, header, words):
             continue
         grid = _grid(text, number, header, words)
         yield grid

@@ -55,7 +55,8 @@ ENVIRONMENT = re.compile(
 INVALID = re.compile(r"Invalid value (?P<value>\S{1,100}) for (?P<name>\S{1,90}), using default")
 GDR = re.compile(
     r"GPU Direct RDMA (?P<state>Enabled|Disabled) for (?:HCA \d{1,9} '(?P<hca>[^']{1,100})'"
-    r"|(?P<pair>GPU.{1,100}?) \(.{0,100}?(?P<distance>distance \d{1,9} \S{1,2} \d{1,9})?[),])"
+    r"|(?P<pair>GPU \S{1,40} / HCA \S{1,40}|GPU/\S{1,40} \(rank \d{1,9}\) - NET/\S{1,40})"
+    r"(?:.{0,100}?(?P<distance>distance \d{1,9} \S{1,2} \d{1,9}))?)"
 )
 RETURN = re.compile(r"\S{1,200}:\d{1,6}(?: \([^()\s]{1,100}\))? -> (?P<result>\d{1,3})(?: [\[(].*)?$")
 

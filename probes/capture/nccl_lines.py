@@ -14,7 +14,7 @@ from topocheck.probes.capture.bus import parse_bus
 
 __all__ = [
     "Clique",
-    "Fabric",
+    "GpuFabric",
     "Hop",
     "Seat",
     "parse_clique",
@@ -147,7 +147,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class GpuFabric:
     """NVLink fabric of one GPU as NVML told NCCL."""
 
     bus: str
@@ -234,7 +234,7 @@ def parse_hop(message: str) -> Hop | None:
     )
 
 
-def parse_fabric(message: str) -> Fabric | None:
+def parse_fabric(message: str) -> GpuFabric | None:
     """`MNNVL busId ...`: what NVML says about the fabric of one GPU.
 
     NCCL prints the 16 bytes of the cluster UUID as two numbers of the host's byte order, which is
@@ -244,11 +244,10 @@ def parse_fabric(message: str) -> Fabric | None:
     bus = parse_bus(match["bus"]) if match else None
     if not match or not bus:
         return None
-    digits = b"".join(int(match[part], 16).to_bytes(8, "little") for part in ("high", "low")).hex()
     state = int(match["state"])
-    return Fabric(
+    return GpuFabric(
         bus=bus,
-        uuid="-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])),
+        uuid=b"".join(int(match[half], 16).to_bytes(8, "little") for half in ("high", "low")).hex(),
         clique=int(match["clique"], 16),
         state=FABRIC_STATES[state] if state < len(FABRIC_STATES) else match["state"],
         health_mask=int(match["health"], 16),

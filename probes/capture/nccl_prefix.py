@@ -14,9 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, cast
 
-__all__ = ["Record", "is_partial", "parse_records"]
+__all__ = ["Record", "Writer", "is_partial", "parse_records", "without_tags"]
 
 Level = Literal["INFO", "WARN", "VERSION"]
+
+Writer = tuple[str | None, int | None]
+"""A process: host name and pid."""
 
 MARK = re.compile(r"(?:NCCL (INFO|WARN)|(?<=\] )(INFO)) ")
 """Where a message begins; before 2.3 there is no word NCCL after `[2] `."""
@@ -75,7 +78,7 @@ class Record:
     """Rank of the process in MPI_COMM_WORLD, from mpirun's tag."""
 
     @property
-    def writer(self) -> tuple[str | None, int | None]:
+    def writer(self) -> Writer:
         """The process: host name and pid."""
         return (self.host, self.pid)
 
@@ -173,7 +176,7 @@ def tidy(message: str) -> str:
     return message.partition(" [repeated ")[0].rstrip()
 
 
-def is_partial(line: str, writers: Iterable[tuple[str | None, int | None]]) -> bool:
+def is_partial(line: str, writers: Iterable[Writer]) -> bool:
     """The line stops inside the prefix of a process that wrote other lines: the text was cut there."""
     rest, _ = without_tags(line)
     rest = rest.strip()

@@ -45,8 +45,11 @@ RUNS_ELSEWHERE = frozenset({"mpirun", "mpiexec", "salloc", "sbatch", "pdsh", "cl
 BEFORE_COMMAND = re.compile(r"sudo|time|env|nohup|exec|[A-Za-z_]\w*=.*")
 
 SSH_TAKES_VALUE = re.compile(r"-[BbcDEeFIiJLlmOopQRSWw]")
-KUBECTL_TAKES_VALUE = re.compile(r"-[ncsf]|--(?:namespace|container|context|cluster|kubeconfig|server|user|filename)")
+KUBECTL_TAKES_VALUE = re.compile(
+    r"-[ncsf]|--(?:namespace|container|context|cluster|kubeconfig|server|user|filename)"
+)
 
+SELECTION = re.compile(r"\|(?!\s*tee\b)|\s(?:-i|--id)\b")
 HOST_NAME = re.compile(r"[A-Za-z0-9](?:[\w.-]{0,252})")
 
 
@@ -63,6 +66,11 @@ class Section:
     host: str | None = None
     """Host that prompt or command names."""
 
+    def lists_all(self, tool: str) -> bool:
+        """Its command is shown, runs this tool, and asks for no selection: no `-i 0`, no `| head`."""
+        command = self.command or ""
+        return tool in command and not SELECTION.search(command)
+
 
 def sections(text: Text) -> tuple[Section, ...]:
     """All sections of a text, in order; the lines before the first prompt are a section of their own."""
@@ -78,7 +86,7 @@ def section_at(parts: Sequence[Section], line: int) -> Section:
     return parts[bisect_right(parts, line, key=lambda part: part.start - 1) - 1]
 
 
-def extent(whole: bool) -> Extent:  # noqa: FBT001 - it is the word for a truth value
+def extent(whole: bool) -> Extent:
     """`all` for a part that nothing was cut from, else `part`."""
     return "all" if whole else "part"
 

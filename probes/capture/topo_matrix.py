@@ -42,7 +42,7 @@ NUMA_NODE = re.compile(r"[0-9]{1,3}")
 
 def parse(text: Text) -> list[Reading]:
     """Read every table of a text, one Reading each. Raises CaptureError for one that does not align."""
-    grids = list(read_grids(text, CLASSES))
+    grids = list(read_grids(text, CLASSES, affinities=True))
     parts = sections(text) if grids else ()
     readings = [_reading(text, grid, section_at(parts, grid.line)) for grid in grids]
     used = frozenset[int]().union(*(reading.lines for reading in readings))

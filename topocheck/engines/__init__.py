@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 
 from topocheck.engines.accelerate import ENGINE as ACCELERATE
 from topocheck.engines.deepspeed import ENGINE as DEEPSPEED
@@ -15,6 +14,7 @@ from topocheck.engines.torch import ENGINE as TORCH
 from topocheck.engines.torchtitan import ENGINE as TORCHTITAN
 from topocheck.engines.vllm import ENGINE as VLLM
 from topocheck.errors import LayoutError
+from topocheck.spelling import ENGINE_NAMES, suggest
 
 __all__ = ["ENGINES", "Engine", "find"]
 
@@ -24,38 +24,23 @@ ENGINES: dict[str, Engine] = {
 }
 """Engines by the name that a plan gives."""
 
-SPELLINGS = {
-    "trtllm": "tensorrt_llm",
-    "trt_llm": "tensorrt_llm",
-    "tensorrtllm": "tensorrt_llm",
-    "tensorrt": "tensorrt_llm",
-    "megatron_lm": "megatron",
-    "megatron_core": "megatron",
-    "megatronlm": "megatron",
-    "mcore": "megatron",
-    "deep_speed": "deepspeed",
-    "pytorch": "torch",
-    "devicemesh": "torch",
-    "device_mesh": "torch",
-    "torch_titan": "torchtitan",
-    "hf_accelerate": "accelerate",
-}
-"""Other names that people write, in lower case with `_` between words."""
-
 
 def find(name: str) -> Engine:
     """The engine of that name, in any case and common spelling: `vLLM`, `trtllm`, `megatron-lm`.
 
     Raises LayoutError, with what was probably meant, for a name that is none.
     """
-    plain = re.sub(r"[\s.-]+", "_", name.strip().lower())
-    engine = ENGINES.get(SPELLINGS.get(plain, plain))
-    if engine is not None:
-        return engine
+    plain = _plain(name)
     if plain == "nemo":
         raise LayoutError("NeMo trains on Megatron-Core's groups: name the engine 'megatron'")
-    close = get_close_matches(plain[:100], [*ENGINES, *SPELLINGS], n=1)
-    hint = (
-        f"did you mean {SPELLINGS.get(close[0], close[0])!r}?" if close else f"known are {', '.join(ENGINES)}"
-    )
-    raise LayoutError(f"unknown engine {name!r}: {hint}")
+    names = {_plain(other): known for other, known in ENGINE_NAMES.items()}
+    names |= {_plain(known): known for known in ENGINES}
+    if plain in names:
+        return ENGINES[names[plain]]
+    meant = suggest(name, ENGINES, ENGINE_NAMES)
+    hint = f"did you mean {meant!r}?" if meant else f"known are {', '.join(ENGINES)}"
+    raise LayoutError(f"unknown engine {name[:100]!r}: {hint}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

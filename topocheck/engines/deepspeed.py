@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from math import inf
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
-from topocheck.engines.layers import check_split, contiguous, declared_counts, even_counts
+from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts, even_counts
 from topocheck.engines.layout import LayerSplit, Layout, Lines, Slot
 from topocheck.errors import LayoutError, UnknownLayoutError
 
@@ -48,7 +48,8 @@ def split(
     """
     check_split(TITLE, layers, stages, options, OPTIONS)
     if override is not None:
-        return contiguous(declared_counts("layers", override, layers, stages), f"layers={override}")
+        counts = declared_counts("layers", override, layers, stages)
+        return contiguous(counts, as_declared("layers", counts))
     method = str(options.get("partition_method", "uniform")).lower()
     if method == "uniform":
         return contiguous(_uniform(layers, stages), "DeepSpeed: partition_method uniform")
@@ -125,7 +126,6 @@ ENGINE = Engine(
     title=TITLE,
     sizes=ORDER,
     newest="0.19.6",
-    free="data",
     options=OPTIONS,
     layout=layout,
     split=split,

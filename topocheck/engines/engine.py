@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from topocheck.engines.layout import Axes, LayerSplit, Layout, Slot
 from topocheck.errors import LayoutError
@@ -13,9 +12,6 @@ __all__ = ["Engine", "Sizes", "all_sizes", "axes_of", "block_slots", "no_order"]
 
 Sizes = Mapping[str, int]
 """Sizes by topocheck's names, those that are not given left out."""
-
-NO_RANKS = frozenset({"attention_data", "decode_context", "expert", "expert_tensor", "moe_data"})
-"""Sizes that divide other axes anew and add no ranks of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +28,6 @@ class Engine:
     """Newest version whose source was read; assumed, and said, where the plan names none."""
     orders: bool = False
     """The user may give the order of the axes."""
-    free: str | None = None
-    """Size that follows from the world size where it is left out; None if the engine derives none."""
     options: tuple[str, ...] = ()
     """Keys of `options` that `split` takes; its docstring says what they mean."""
     layout: Callable[[Sizes, str | None, str | None], Layout]
@@ -46,28 +40,17 @@ class Engine:
     An engine's own function may take more by keyword: SGLang's base_gpu_id, for instance.
     """
 
-    def filled(self, sizes: Sizes, world: int) -> dict[str, int]:
-        """Sizes with the free one derived from the world size; raises LayoutError if it does not come out.
-
-        For instance Megatron: data-parallel size = world size / (tensor x pipeline x context).
-        """
-        if self.free is None or self.free in sizes:
-            return dict(sizes)
-        given = {axis: size for axis, size in sizes.items() if axis not in NO_RANKS}
-        model = prod(given.values())
-        if world % model:
-            factors = " x ".join(f"{axis} {size}" for axis, size in given.items())
-            raise LayoutError(f"{self.title}: world size ({world}) is not divisible by {model} ({factors})")
-        return {**sizes, self.free: world // model}
-
 
 def all_sizes(title: str, sizes: Sizes, keys: Sequence[str]) -> dict[str, int]:
-    """Every key's size, 1 where it is not given. Raises LayoutError for a key that the engine lacks."""
+    """Every key's size, 1 where it is not given.
+
+    Raises LayoutError for a key that the engine does not take, unless its size is 1, and for a size below 1.
+    """
     for key, size in sizes.items():
-        if key not in keys:
-            raise LayoutError(f"{title} has no size {key!r}; it takes {', '.join(keys)}")
         if size < 1:
             raise LayoutError(f"{title}: {key} must be 1 or more, not {size}")
+        if key not in keys and size != 1:
+            raise LayoutError(f"{title} has no size {key!r}; it takes {', '.join(keys)}")
     return {key: sizes.get(key, 1) for key in keys}
 
 
@@ -79,7 +62,7 @@ def axes_of(sizes: Sizes, order: Sequence[str]) -> Axes:
 def no_order(title: str, order: str | None) -> None:
     """Raise LayoutError if an order is given to an engine whose order is fixed."""
     if order is not None:
-        raise LayoutError(f"{title} has a fixed order of axes, it takes no order ({order!r})")
+        raise LayoutError(f"{title} has a fixed order of axes, it takes no order ({order[:80]!r})")
 
 
 def block_slots(layout: Layout, ranks_per_node: Sequence[int]) -> list[Slot]:

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from topocheck.engines.layout import LayerSplit
 from topocheck.errors import LayoutError
 
-__all__ = ["check_split", "chunked", "contiguous", "declared_counts", "even_counts", "number"]
+__all__ = ["as_declared", "check_split", "chunked", "contiguous", "declared_counts", "even_counts", "number"]
 
 Range = tuple[int, int]
 
@@ -20,6 +20,11 @@ def _ranges(counts: Sequence[int]) -> tuple[Range, ...]:
 def contiguous(counts: Sequence[int], rule: str) -> LayerSplit:
     """Each stage holds one range of layers."""
     return LayerSplit(_ranges(counts), rule=rule)
+
+
+def as_declared(name: str, counts: Sequence[int]) -> str:
+    """Rule of a split that was declared: `VLLM_PP_LAYER_PARTITION=15,16,16,14`."""
+    return f"{name}={','.join(map(str, counts))}"
 
 
 def chunked(counts: Sequence[int], stages: int, rule: str, *, v_shaped: bool = False) -> LayerSplit:
@@ -52,7 +57,7 @@ def declared_counts(name: str, override: str, layers: int, stages: int) -> list[
     try:
         counts = [int(part) for part in override.split(",")]
     except ValueError:
-        raise LayoutError(f"{name} must be integers separated by commas, not {override!r}") from None
+        raise LayoutError(f"{name} must be integers separated by commas, not {override[:80]!r}") from None
     if len(counts) != stages:
         raise LayoutError(f"{name} has {len(counts)} entries, the pipeline has {stages} stages")
     if sum(counts) != layers:

@@ -93,7 +93,7 @@ class Layout:
     engine: str
     """Engine, as the plan names it."""
     version: str | None
-    """Engine version as it was asked for; None where none was, and the newest known is assumed."""
+    """Engine version whose rule this is; None where none was asked for and all known versions agree."""
     axes: Axes
     """(name, size), slowest first: `tensor`, `pipeline`, `data`, `context`, ..."""
     extra: Mapping[str, Lines | tuple[Group, ...]] = field(default_factory=dict)

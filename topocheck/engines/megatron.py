@@ -58,7 +58,9 @@ def _tokens(order: str, size: Sizes) -> list[str]:
     names = DENSE | {"ep": "expert"}
     tokens = order.lower().split("-")
     if set(tokens) - set(names) or len(set(tokens)) != len(tokens):
-        raise LayoutError(f"Megatron-Core: order {order!r} must be of {'-'.join(names)}, each once at most")
+        raise LayoutError(
+            f"Megatron-Core: order {order[:80]!r} must be of {'-'.join(names)}, each once at most"
+        )
     for token, name in names.items():
         if token not in tokens:
             if size[name] > 1:
@@ -102,7 +104,6 @@ ENGINE = Engine(
     sizes=SIZES,
     newest="0.20.0",
     orders=True,
-    free="data",
     options=OPTIONS,
     layout=layout,
     split=split,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from topocheck.engines.layers import check_split, chunked, declared_counts, number
+from topocheck.engines.layers import as_declared, check_split, chunked, declared_counts, number
 from topocheck.engines.layout import LayerSplit
 from topocheck.errors import LayoutError
 
@@ -47,7 +47,8 @@ def split(
         if options.get(key):
             raise LayoutError(f"Megatron-Core: {key} does not go together with a pipeline layout")
     if re.fullmatch(r"[0-9,\s-]*", override):
-        return chunked(declared_counts("layers", override, layers, stages), stages, override)
+        counts = declared_counts("layers", override, layers, stages)
+        return chunked(counts, stages, as_declared("layers", counts))
     return _by_layout(layers, stages, override, options)
 
 
@@ -117,10 +118,10 @@ def _by_layout(layers: int, stages: int, text: str, options: Mapping[str, object
     parts = _unrolled(text).split("|")
     whole = "".join(parts)
     if set(whole) - set("EtmL"):
-        raise LayoutError(f"Megatron-Core: pipeline layout {text!r} must be of E, t, m, L and |")
+        raise LayoutError(f"Megatron-Core: pipeline layout {text[:80]!r} must be of E, t, m, L and |")
     if not whole.startswith("E") or not whole.endswith("L") or whole.count("E") + whole.count("L") != 2:
         raise LayoutError(
-            f"Megatron-Core: pipeline layout {text!r} must begin with its only E, end with its only L"
+            f"Megatron-Core: pipeline layout {text[:80]!r} must begin with its only E, end with its only L"
         )
     if len(parts) % stages:
         raise LayoutError(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, no_order
-from topocheck.engines.layers import check_split, contiguous, declared_counts
+from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts
 from topocheck.engines.layout import Axes, LayerSplit, Layout, Lines, Slot
 from topocheck.engines.version import before
 from topocheck.errors import LayoutError
@@ -69,7 +69,7 @@ def split(
     check_split(TITLE, layers, stages, options)
     if override is not None and (stages > 1 or before(version, (0, 5, 11))):
         counts = declared_counts("SGLANG_PP_LAYER_PARTITION", override, layers, stages)
-        return contiguous(counts, f"SGLANG_PP_LAYER_PARTITION={override}")
+        return contiguous(counts, as_declared("SGLANG_PP_LAYER_PARTITION", counts))
     base, rest = divmod(layers, stages)
     if rest and before(version, (0, 5, 6)):
         return contiguous(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
-from topocheck.engines.layers import check_split, contiguous, declared_counts, even_counts
+from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts, even_counts
 from topocheck.engines.layout import LayerSplit, Layout, Lines, Slot
 from topocheck.engines.version import release
 from topocheck.errors import LayoutError, UnknownLayoutError
@@ -85,7 +85,7 @@ def split(
     check_split(TITLE, layers, stages, options)
     if override is not None:
         counts = declared_counts("pp_partition", override.strip("[] "), layers, stages)
-        return contiguous(counts, f"pp_partition={override}")
+        return contiguous(counts, as_declared("pp_partition", counts))
     return contiguous(even_counts(layers, stages), "TensorRT-LLM: the remainder goes to the first stages")
 
 

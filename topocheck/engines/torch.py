@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots
-from topocheck.engines.layers import check_split, contiguous, declared_counts
+from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts
 from topocheck.engines.layout import LayerSplit, Layout
 from topocheck.errors import LayoutError, UnknownLayoutError
 
@@ -41,7 +41,7 @@ def layout(sizes: Sizes, version: str | None, order: str | None) -> Layout:
         )
     missing = [name for name in wide if name not in names]
     if missing:
-        raise LayoutError(f"{TITLE}: order {order!r} does not have {', '.join(missing)}")
+        raise LayoutError(f"{TITLE}: order {str(order)[:80]!r} does not have {', '.join(missing)}")
     return Layout("torch", version, axes_of(size, names))
 
 
@@ -49,7 +49,7 @@ def _names(order: str) -> list[str]:
     names = [SHORT.get(name, name) for name in re.split(r"[\s,]+", order.strip().lower())]
     unknown = [name for name in names if name not in SIZES]
     if unknown or len(set(names)) != len(names):
-        raise LayoutError(f"{TITLE}: order {order!r} must be of {', '.join(SHORT)}, each once at most")
+        raise LayoutError(f"{TITLE}: order {order[:80]!r} must be of {', '.join(SHORT)}, each once at most")
     return names
 
 
@@ -59,7 +59,8 @@ def split(
     """torch.distributed.pipelining has no rule: `override` is a count for each stage. No options."""
     check_split(TITLE, layers, stages, options)
     if override is not None:
-        return contiguous(declared_counts("layers", override, layers, stages), f"layers={override}")
+        counts = declared_counts("layers", override, layers, stages)
+        return contiguous(counts, as_declared("layers", counts))
     if stages > 1:
         raise UnknownLayoutError("torch.distributed.pipelining splits as the script says: give layers")
     return contiguous([layers], "one stage")

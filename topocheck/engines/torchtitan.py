@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
-from topocheck.engines.layers import check_split, chunked, contiguous, declared_counts, even_counts, number
+from topocheck.engines.layers import (
+    as_declared,
+    check_split,
+    chunked,
+    contiguous,
+    declared_counts,
+    even_counts,
+    number,
+)
 from topocheck.engines.layout import LayerSplit, Layout, Lines
 from topocheck.errors import LayoutError
 
@@ -69,7 +77,7 @@ def split(
     virtual = stages * _chunks(layers + ahead + after, stages, options)
     if override is not None:
         counts = declared_counts("layers", override, layers, virtual)
-        rule = f"layers={override}"
+        rule = as_declared("layers", counts)
     else:
         counts = _weighted(layers, virtual, ahead, after)
         rule = f"torchtitan: {ahead} layers less on the first stage, {after} on the last"
@@ -130,7 +138,6 @@ ENGINE = Engine(
     title=TITLE,
     sizes=SIZES,
     newest="b5bcd76",
-    free="data_shard",
     options=OPTIONS,
     layout=layout,
     split=split,

@@ -18,7 +18,7 @@ def release(version: str) -> tuple[int, ...]:
     """
     match = NUMBERS.match(version.strip())
     if match is None:
-        raise LayoutError(f"engine_version {version!r} is not a release such as 0.33.0")
+        raise LayoutError(f"engine_version {version[:80]!r} is not a release such as 0.33.0")
     return tuple(int(part) for part in match[1].split("."))
 
 

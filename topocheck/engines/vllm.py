@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, no_order
-from topocheck.engines.layers import check_split, contiguous, declared_counts
+from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts
 from topocheck.engines.layout import Axes, Group, LayerSplit, Layout, Lines, Slot
 from topocheck.engines.version import before
 from topocheck.errors import LayoutError, UnknownLayoutError
@@ -18,6 +18,7 @@ from topocheck.errors import LayoutError, UnknownLayoutError
 __all__ = ["ENGINE"]
 
 TITLE = "vLLM"
+NEWEST = "0.33.0"
 ORDER = ("data", "pipeline", "context", "tensor")
 SIZES = (*ORDER, "decode_context", "expert")
 
@@ -36,6 +37,7 @@ def layout(sizes: Sizes, version: str | None, order: str | None) -> Layout:
     axes = axes_of(size, ORDER)
     extra: dict[str, Lines | tuple[Group, ...]] = {}
     if size["decode_context"] > 1:
+        version = version or (NEWEST if size["context"] > 1 else None)
         extra["decode_context"] = _decode_context(size, axes, version)
     if size["expert"] > 1:
         extra["expert"] = _expert(size, axes)
@@ -85,7 +87,7 @@ def split(
     check_split(TITLE, layers, stages, options)
     if override is not None:
         counts = declared_counts("VLLM_PP_LAYER_PARTITION", override, layers, stages)
-        return contiguous(counts, f"VLLM_PP_LAYER_PARTITION={override}")
+        return contiguous(counts, as_declared("VLLM_PP_LAYER_PARTITION", counts))
     base, rest = divmod(layers, stages)
     counts = [base] * stages
     for extra in range(rest):
@@ -126,7 +128,7 @@ ENGINE = Engine(
     name="vllm",
     title=TITLE,
     sizes=SIZES,
-    newest="0.33.0",
+    newest=NEWEST,
     layout=layout,
     split=split,
     slots=slots,

@@ -78,6 +78,8 @@ class Action(msgspec.Struct, frozen=True):
     rule: str
     what: str
     why: str
+    command: bool
+    """`what` is a command that gives missing evidence, not a sentence."""
 
 
 def render(report: Report) -> str:
@@ -132,12 +134,12 @@ def _actions(report: Report, found: Iterable[tuple[RuleReport, ReportedFinding]]
     for rule, finding in found:
         if finding.fix and finding.waiver is None and finding.severity != "info" and number < 3:
             number += 1
-            yield Action(rule.id, finding.fix, finding.message)
+            yield Action(rule.id, finding.fix, finding.message, command=False)
     required = {rule.id for rule in report.rules if rule.required}
     for gap in report.gaps:
         if gap.supply and number < 4 and required.intersection(gap.rules):
             number += 1
-            yield Action(", ".join(gap.rules[:6]), gap.supply, f"missing: {gap.need}")
+            yield Action(", ".join(gap.rules[:6]), gap.supply, f"missing: {gap.need}", command=True)
 
 
 def _families(rules: Iterable[RuleReport]) -> dict[str, list[RuleReport]]:
@@ -156,7 +158,7 @@ def _view(placement: PlacementReport) -> PlacementView:
     rows = _rows(placement)
     shown = {name for rank in rows for name in rank.sources}
     columns = [name for name in ("predicted", "claimed", "observed") if name in shown]
-    gpus = _gpus(placement, {rank.rank for rank in rows})
+    gpus = text.gpus_of(placement, rows)
     marked = marked_ranks(placement.marks)
     return PlacementView(
         overview=overview(placement) if many else None,
@@ -186,11 +188,6 @@ def _rows(placement: PlacementReport) -> list[RankReport]:
         if rank.rank not in marked:
             chosen.append(rank)
     return sorted(chosen, key=lambda rank: rank.rank)
-
-
-def _gpus(placement: PlacementReport, ranks: set[int]) -> dict[int, GpuReport]:
-    """GPU of each of these ranks."""
-    return {rank: gpu for node in placement.nodes for gpu in node.gpus for rank in gpu.ranks if rank in ranks}
 
 
 def _column(rank: RankReport, name: str) -> tuple[Placing | None, bool]:

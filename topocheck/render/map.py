@@ -26,7 +26,8 @@ _UNPLACED = "node not known"
 _MOST_CELLS = 72
 _MOST_LINKS = 48
 _MOST_ARROWS = 96
-_TOP = 40
+_CROWD = 8
+_TOP = 44
 
 
 class Style(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +58,8 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     """A map, ready to be written as SVG."""
 
     width: int
+    top: int
+    """Where it starts: space above the boxes is left out where no arrow needs it."""
     height: int
     boxes: list[Box]
     arrows: list[Arrow]
@@ -64,7 +67,11 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     full: bool
     """Cells carry GPU and tensor group besides the rank."""
     groups: list[tuple[int, str]]
-    """Legend of the fills: class number and ranks; empty if there are too many groups."""
+    """Legend of the fills: class number and ranks; empty if groups share a fill."""
+    shared: bool
+    """Some groups share a fill."""
+    crowded: bool
+    """So many wrong edges that they carry a sign only, without the rule."""
     left_out: list[str]
     """What the drawing does not show, in sentences."""
 
@@ -79,16 +86,22 @@ def draw(placement: PlacementReport, names: frozenset[str] | None = None) -> Dra
     boxes = list(_boxes(residents, style, columns, marks))
     seats = {cell.rank: (box, cell) for box in boxes for cell in box.cells if cell.rank is not None}
     links, unlinked = _links(placement.marks, seats)
+    legend = _legend(placement.ranks, seats)
+    shared = len({fill for fill, _ in legend}) < len(legend)
     arrows, unbound = _arrows(placement.ranks, seats)
+    top = 0 if any(one.y < _TOP for one in (*arrows, *links)) else _TOP - _PAD
     last = max((box.y + box.h for box in boxes), default=0)
     return Drawing(
         width=max((box.x + box.w for box in boxes), default=200) + _PAD,
-        height=last + style.below,
+        top=top,
+        height=last + (style.below if links else _PAD) - top,
         boxes=boxes,
         arrows=arrows,
         links=links,
         full=style.full,
-        groups=_legend(placement.ranks, seats),
+        groups=[] if shared else legend,
+        shared=shared,
+        crowded=len(links) > _CROWD,
         left_out=[*_hidden(residents), *unlinked, *unbound],
     )
 
@@ -287,10 +300,8 @@ def _cell_title(resident: Resident, rule: str) -> str:
     return shorten(", ".join(words), 200)
 
 
-def _runs(
-    cells: Sequence[Cell], residents: Sequence[Resident], per_row: int
-) -> Iterator[tuple[Rect, str, int]]:
-    """Frames around neighbouring cells of one stage, with its label and number."""
+def _runs(cells: Sequence[Cell], residents: Sequence[Resident], per_row: int) -> Iterator[tuple[Rect, str]]:
+    """Frames around neighbouring cells of one stage, with its label."""
     start = 0
     stages = [one.report.stage if one.report else None for one in residents[: len(cells)]]
     for number in range(1, len(cells) + 1):
@@ -301,7 +312,7 @@ def _runs(
         if stage is not None:
             first, last = cells[start], cells[number - 1]
             frame = Rect(first.x - 3, first.y - _RUN + 2, last.x + last.w - first.x + 6, first.h + _RUN + 1)
-            yield frame, f"stage {stage}" if frame.w > 60 else f"S{stage}", stage
+            yield frame, f"stage {stage}" if frame.w > 110 else f"S{stage}"
         start = number
 
 
@@ -367,13 +378,11 @@ def _hand_overs(
 
 
 def _legend(ranks: Iterable[RankReport], seats: Mapping[int, tuple[Box, Cell]]) -> list[tuple[int, str]]:
-    """Fill and ranks of each tensor group, if each has a fill of its own."""
+    """Fill and ranks of each tensor group."""
     groups: dict[int, list[int]] = {}
     for rank in ranks:
         if rank.rank in seats:
             groups.setdefault(rank.tensor_group, []).append(rank.rank)
-    if len(groups) > PALETTE:
-        return []
     return [
         (group % PALETTE, f"TP group {group}: ranks {ranges(found)}")
         for group, found in sorted(groups.items())

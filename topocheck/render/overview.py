@@ -24,6 +24,8 @@ _STATUSES = {
     "clear": "nothing marked",
 }
 _MARGIN = 150
+_EDGE = 12
+_SMALL = 10
 _MOST_ROW_NAMES = 24
 
 
@@ -35,8 +37,8 @@ class StatusPath(msgspec.Struct, frozen=True):
     count: int
     d: str
     """Lines through the middle of the cells; drawn as dashes they are the cells."""
-    cross: str
-    """Crosses over the cells, for those that must show without colour; else empty."""
+    sign: str
+    """What shows it without colour: a cross or stroke over the cell, a ring around a small one."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Side of a cell; the gap to the next one is `gap`."""
     gap: int
     paths: list[StatusPath]
+    small: bool
+    """Cells are too small for a sign inside."""
     names: list[tuple[int, str]]
     """Height and first node of some rows."""
 
@@ -59,10 +63,11 @@ def overview(placement: PlacementReport) -> Overview:
     pitch = cell + gap
     rows = -(-len(statuses) // columns)
     return Overview(
-        width=_MARGIN + columns * pitch,
-        height=rows * pitch + gap,
+        width=_MARGIN + columns * pitch + _EDGE,
+        height=rows * pitch + 2 * _EDGE,
         cell=cell,
         gap=gap,
+        small=cell < _SMALL,
         paths=list(_paths(statuses, columns, cell, pitch)),
         names=list(_names(placement.nodes, rows, columns, pitch)),
     )
@@ -110,19 +115,19 @@ def _paths(statuses: Sequence[str], columns: int, cell: int, pitch: int) -> Iter
     """One path for each status that occurs; the worst is drawn last, on top."""
     lines: Mapping[str, list[str]] = {status: [] for status in _STATUSES}
     for status, row, first, length in _runs(statuses, columns):
-        x, y = _MARGIN + first * pitch, row * pitch + pitch // 2
+        x, y = _MARGIN + first * pitch, _EDGE + row * pitch + pitch // 2
         lines[status].append(f"M{x} {y}h{length * pitch - (pitch - cell)}")
-    crosses: Mapping[str, list[str]] = {"error": [], "warning": []}
+    signs: Mapping[str, list[str]] = {"error": [], "warning": []}
     for number, status in enumerate(statuses):
-        if status in crosses:
+        if status in signs:
             row, column = divmod(number, columns)
-            crosses[status].append(
-                _cross(_MARGIN + column * pitch, row * pitch + (pitch - cell) // 2, cell, status)
+            signs[status].append(
+                _sign(_MARGIN + column * pitch, _EDGE + row * pitch + pitch // 2, cell, status)
             )
     for status in reversed(_STATUSES):
         if lines[status]:
-            cross = "".join(crosses.get(status, ()))
-            yield StatusPath(status, _STATUSES[status], statuses.count(status), "".join(lines[status]), cross)
+            sign = "".join(signs.get(status, ()))
+            yield StatusPath(status, _STATUSES[status], statuses.count(status), "".join(lines[status]), sign)
 
 
 def _runs(statuses: Sequence[str], columns: int) -> Iterator[tuple[str, int, int, int]]:
@@ -136,15 +141,18 @@ def _runs(statuses: Sequence[str], columns: int) -> Iterator[tuple[str, int, int
                 first = number
 
 
-def _cross(x: int, y: int, cell: int, status: str) -> str:
-    """A cross over a cell with an error, a stroke over one with a warning."""
-    if status == "error":
-        return f"M{x} {y}l{cell} {cell}m0 {-cell}l{-cell} {cell}"
-    return f"M{x} {y + cell}l{cell} {-cell}"
+def _sign(x: int, y: int, cell: int, status: str) -> str:
+    """Cross over a cell with an error, stroke over one with a warning; ring or square around a small one."""
+    half = cell // 2
+    if cell < _SMALL:
+        ring = f"M{x + half - 8} {y}a8 8 0 1 0 16 0a8 8 0 1 0 -16 0"
+        return ring if status == "error" else f"M{x + half - 7} {y - 7}h14v14h-14z"
+    stroke = f"M{x} {y + half}l{cell} {-cell}"
+    return f"{stroke}M{x} {y - half}l{cell} {cell}" if status == "error" else stroke
 
 
 def _names(nodes: Sequence[NodeReport], rows: int, columns: int, pitch: int) -> Iterator[tuple[int, str]]:
     """First node of every so many rows."""
     step = -(-max(rows, 1) // _MOST_ROW_NAMES)
     for row in range(0, rows, max(step, 1, -(-13 // pitch))):
-        yield row * pitch + pitch // 2 + 4, shorten(printable(nodes[row * columns].name), 20)
+        yield _EDGE + row * pitch + pitch // 2 + 4, shorten(printable(nodes[row * columns].name), 20)

@@ -54,8 +54,8 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     note: str
     seen: bool
     cells: list[Cell]
-    runs: list[tuple[Rect, str, int]]
-    """Frame, label and number of each run of neighbouring cells of one stage."""
+    runs: list[tuple[Rect, str]]
+    """Frame and label of each run of neighbouring cells of one stage."""
 
     @property
     def frame(self) -> Rect:
@@ -92,13 +92,12 @@ def link(near: tuple[Box, Cell], far: tuple[Box, Cell], severity: str, label: st
     ax, bx = cell.x + cell.w // 2, peer.x + peer.w // 2
     ay, by = cell.y + cell.h, peer.y + peer.h
     if box is other:
-        ay, by = cell.y, peer.y
-        middle = min(ay, by) - 20
+        middle = box.y + box.h
     elif box.row == other.row:
-        middle = max(box.y + box.h, other.y + other.h) + 14 + number % 3 * 13
+        middle = max(box.y + box.h, other.y + other.h) + 20 + number % 3 * 12
     else:
         ay, by = (ay, peer.y) if box.row < other.row else (cell.y, by)
-        middle = (ay + by) // 2
+        middle = (ay + by) // 2 + (number % 5 - 2) * 9
     # With both control points at one height, the middle of the curve lies at 3/4 of that height and
     # 1/8 of each end; solved for the control points.
     level = (8 * middle - ay - by) // 6
@@ -125,19 +124,22 @@ def arrow(near: Box, far: Box, stages: Mapping[tuple[int, int], int], *, both: b
 
 
 def _course(near: Box, far: Box, *, both: bool) -> tuple[str, int, int]:
-    """Path and place of the label."""
+    """Path and place of the label, which lies nearer to where the arrow starts."""
     forth = (far.row, far.column) > (near.row, near.column)
     if near.row == far.row and abs(near.column - far.column) == 1:
         y = near.y + 24 + (36 if both and not forth else 0)
         start, end = (near.x + near.w + 2, far.x - 5) if forth else (near.x - 2, far.x + far.w + 5)
         return f"M{start} {y}H{end}", (start + end) // 2, y - 6
-    if near.row == far.row:
-        shift = 8 if forth else -8
-        a, b, y = near.x + near.w // 2 + shift, far.x + far.w // 2 + shift, near.y - 2
-        return f"M{a} {y}C{a} {y - 36} {b} {y - 36} {b} {y - 4}", (a + b) // 2, y - 32
     shift = 14 if forth else -14
     a, b = near.x + near.w // 2 + shift, far.x + far.w // 2 + shift
-    start, end = (near.y + near.h + 2, far.y - 5) if far.row > near.row else (near.y - 2, far.y + far.h + 5)
-    middle = (start + end) // 2
-    side = 24 if forth else -24
-    return f"M{a} {start}C{a} {middle} {b} {middle} {b} {end}", (a + b) // 2 + side, middle + 4
+    if near.row == far.row:
+        start, end, level = near.y - 2, near.y - 5, near.y - 38
+    elif near.row < far.row:
+        start, end = near.y + near.h + 2, far.y - 5
+        level = (start + end) // 2
+    else:
+        start, end = near.y - 2, far.y + far.h + 5
+        level = (start + end) // 2
+    # The point at a quarter of the curve, where the four ends weigh 27, 27, 9 and 1 of 64.
+    x, y = (54 * a + 10 * b) // 64, (27 * start + 36 * level + end) // 64
+    return f"M{a} {start}C{a} {level} {b} {level} {b} {end}", x, y + 4

@@ -16,13 +16,14 @@ from topocheck.render.text import (
     count_findings,
     count_rules,
     fold,
+    gpus_of,
     layer_range,
     mute_rules,
     printable,
     shorten,
     worst_first,
 )
-from topocheck.report import GapReport, RankReport, Report, ReportedFinding, RuleReport
+from topocheck.report import GapReport, GpuReport, RankReport, Report, ReportedFinding, RuleReport
 
 __all__ = ["FORMAT", "render"]
 
@@ -231,7 +232,7 @@ def _rules(report: Report, width: int) -> Iterator[Line]:
         (rule.id, VERDICT[rule.verdict], f"{rule.passed}/{rule.failed}/{rule.unknown}", rule.name)
         for rule in report.rules
     ]
-    yield from _table(("rule", "verdict", "pass/fail/unknown", "asks"), rows, width, verdict=1)
+    yield from _table(("rule", "verdict", "pass/fail/?", "asks"), rows, width, verdict=1)
 
 
 def _ranks(report: Report, width: int) -> Iterator[Line]:
@@ -241,15 +242,18 @@ def _ranks(report: Report, width: int) -> Iterator[Line]:
     ranks = report.placement.ranks
     shown = ranks[:_MOST_RANKS]
     yield from _headed(f"Placement ({report.placement.phase})")
-    yield from _table(("rank", "at", "stage", "layers", "node", "GPU"), map(_rank, shown), width)
+    gpus = gpus_of(report.placement, shown)
+    rows = [_rank(rank, gpus.get(rank.rank)) for rank in shown]
+    yield from _table(("rank", "at", "stage", "layers", "node", "GPU", "known as"), rows, width)
     total = max(report.placement.world, len(ranks))
-    yield from _more(len(shown), total, f"of {total} ranks; the JSON report has them", width)
+    yield from _more(len(shown), total, f"of {total} ranks; the JSON report has what is known", width)
 
 
-def _rank(rank: RankReport) -> tuple[str, ...]:
+def _rank(rank: RankReport, gpu: GpuReport | None) -> tuple[str, ...]:
     """One row of the placement."""
     at = " ".join(f"{axis}{index}" for axis, index in rank.coordinates.items())
-    place = (rank.node or "unknown", rank.gpu or "unknown")
+    index = "?" if gpu is None or gpu.index is None else str(gpu.index)
+    place = (rank.node or "unknown", index, rank.gpu or "unknown")
     return (str(rank.rank), at, str(rank.stage), layer_range(rank.layers), *place)
 
 

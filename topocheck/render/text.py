@@ -6,7 +6,16 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from topocheck.report import Counts, Evidence, Report, ReportedFinding, RuleReport
+from topocheck.report import (
+    Counts,
+    Evidence,
+    GpuReport,
+    PlacementReport,
+    RankReport,
+    Report,
+    ReportedFinding,
+    RuleReport,
+)
 
 __all__ = [
     "BASIS",
@@ -17,6 +26,7 @@ __all__ = [
     "count_findings",
     "count_rules",
     "fold",
+    "gpus_of",
     "layer_range",
     "mute_rules",
     "printable",
@@ -137,6 +147,14 @@ def mute_rules(report: Report) -> list[RuleReport]:
 def cite(evidence: Evidence) -> str:
     """Where a fact was read: `topo.txt:12`."""
     return evidence.source if evidence.line is None else f"{evidence.source}:{evidence.line}"
+
+
+def gpus_of(placement: PlacementReport, ranks: Iterable[RankReport]) -> dict[int, GpuReport]:
+    """GPU that each of these ranks drives, as its node lists it; those not listed are left out."""
+    wanted = {rank.rank for rank in ranks}
+    return {
+        rank: gpu for node in placement.nodes for gpu in node.gpus for rank in gpu.ranks if rank in wanted
+    }
 
 
 def layer_range(layers: Sequence[int] | None) -> str:

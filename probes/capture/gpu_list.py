@@ -1,0 +1,128 @@
+"""`nvidia-smi -L`: index, name and UUID of each GPU that one process may see.
+
+Several tasks of a job may have printed their lists one after the other. The same index in two lists is
+then not the same GPU, and the same UUID is not two: the registry is the union by UUID. An index counts
+for the whole union only if one list shows all of it; otherwise it is the task's own numbering.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from topocheck.probes.capture.gpu_block import Block, View, read_views
+from topocheck.probes.capture.prompt import extent, section_at, sections
+from topocheck.probes.capture.reading import Note, Reading, Text
+from topocheck.snapshot import (
+    SCHEMA,
+    Coverage,
+    FullSnapshot,
+    GpuId,
+    GpuShape,
+    Hardware,
+    Host,
+    Identity,
+    ProbeFault,
+    Scope,
+    Source,
+)
+
+__all__ = ["KIND", "parse"]
+
+KIND = "nvidia-smi -L"
+
+MIG = re.compile(r"\s*MIG ")
+
+FAILURE = re.compile(
+    r"Unable to determine the device handle for gpu|NVIDIA-SMI has failed|Failed to initialize NVML"
+    r"|No devices were found",
+    re.IGNORECASE,
+)
+"""What nvidia-smi prints in place of some or all GPUs."""
+
+
+def parse(text: Text) -> list[Reading]:
+    """Read every list of GPUs, one Reading for each host or, where no host is named, for each command."""
+    views: dict[str | int, list[View]] = {}
+    for view in read_views(text):
+        if not view.about_links:
+            views.setdefault(view.section.host or view.section.start, []).append(view)
+    return [_reading(text, found) for found in views.values()] + list(_failures(text))
+
+
+def _reading(text: Text, views: Sequence[View]) -> Reading:
+    union = {_key(block): block for view in reversed(views) for block in reversed(view.blocks)}
+    full = [view for view in views if {_key(block) for block in view.blocks} == union.keys()]
+    scope: Scope = "unknown" if full else "task"
+    blocks = full[0].blocks if full else sorted(union.values(), key=lambda block: block.line)
+    host = views[0].section.host
+    notes = [*_notes(views, union.keys(), host), *_mig_notes(blocks)]
+    whole = any(view.section.lists_all("nvidia-smi") and not view.elided for view in full)
+    snapshot = FullSnapshot(
+        schema=SCHEMA,
+        sources=(Source(name=text.source, kind=KIND),),
+        coverage=Coverage(gpus=extent(whole)),
+        identity=Identity(
+            host=Host(name=host),
+            gpus=tuple(GpuId(uuid=b.uuid, nvml=b.index, scope=scope, model=b.model) for b in blocks),
+        ),
+        hardware=Hardware(gpus=tuple(GpuShape(model=block.model) for block in blocks)),
+    )
+    lines = frozenset[int]().union(*(view.lines for view in views))
+    return Reading(KIND, (snapshot,), lines, len(blocks), tuple(notes))
+
+
+def _key(block: Block) -> str:
+    """What tells a GPU from others: its UUID, or its index where the UUID is not readable."""
+    return block.uuid or f"index {block.index}"
+
+
+def _notes(views: Sequence[View], union: Iterable[str], host: str | None) -> Iterator[Note]:
+    everything = set(union)
+    for view in views:
+        keys = [_key(block) for block in view.blocks]
+        first = view.blocks[0].line
+        if len(set(keys)) < len(keys):
+            yield Note(first, "contradictory", "one list names a GPU twice")
+        if view.elided:
+            yield Note(view.elided[0], "cut", "GPUs were left out of the list")
+        if any(block.uuid is None for block in view.blocks):
+            yield Note(first, "cut", "UUIDs are redacted or cut; these GPUs are known by index only")
+    narrow = [view for view in views if {_key(block) for block in view.blocks} < everything]
+    if narrow:
+        words = f"{len(narrow)} of {len(views)} lists show fewer than all {len(everything)} GPUs"
+        words += ": tasks see different GPUs"
+        if host is None:
+            words += "; whether they ran on one host is not shown"
+        yield Note(narrow[0].blocks[0].line, "cut", words)
+
+
+def _mig_notes(blocks: Iterable[Block]) -> Iterator[Note]:
+    for block in blocks:
+        slices = sum(1 for _, line in block.body if MIG.match(line))
+        if slices:
+            words = f"GPU {block.index} is divided into {slices} MIG devices, which are not counted as GPUs"
+            yield Note(block.line, "ignored", words)
+
+
+def _failures(text: Text) -> Iterator[Reading]:
+    """nvidia-smi's own error lines: GPUs that could not be asked are neither present nor absent."""
+    numbers = [n for n, line in enumerate(text.lines, 1) if len(line) < 400 and FAILURE.search(line)]
+    parts = sections(text) if numbers else ()
+    for number in numbers:
+        line = text.lines[number - 1].strip()
+        refused = "permission" in line.lower()
+        absent = "No devices" in line or "communicate with the NVIDIA driver" in line
+        fault = ProbeFault(
+            part="gpus",
+            kind="not-permitted" if refused else "absent" if absent else "broken",
+            path="nvidia-smi",
+            reason=line,
+        )
+        snapshot = FullSnapshot(
+            schema=SCHEMA,
+            sources=(Source(name=text.source, kind=KIND),),
+            identity=Identity(host=Host(name=section_at(parts, number).host)),
+            faults=(fault,),
+        )
+        yield Reading(KIND, (snapshot,), frozenset({number}), 1)

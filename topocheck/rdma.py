@@ -1,0 +1,119 @@
+"""Whether a node can use RDMA where the ranks run, as the evidence shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topocheck.placement import Node, Placement
+from topocheck.rule import Evidence, read_at
+from topocheck.snapshot import LogFact, NicShape
+
+__all__ = ["Rdma", "rdma_of"]
+
+BROKEN = {
+    "no-verbs": "libibverbs cannot be opened",
+    "no-rdma-device": "NCCL found no RDMA device",
+    "device-open-failed": "an RDMA device could not be opened",
+    "verbs-call-failed": "a verbs call was refused",
+    "ofi-no-provider": "the network plugin found no provider",
+}
+"""Statements of a log that say why RDMA is not used, nearest to the root first."""
+
+SOCKET = "Socket"
+
+
+@dataclass(frozen=True, slots=True)
+class Rdma:
+    """What is known of RDMA on a node."""
+
+    works: bool
+    """A device was opened by the job, or an active port is there; False if it is proven unusable."""
+    cause: str
+    """Short name of what proves it."""
+    reason: str
+    """In words."""
+    evidence: tuple[Evidence, ...]
+    """What was read."""
+    opened: bool = False
+    """The job itself opened a device: more than a port that is up."""
+
+
+def rdma_of(placement: Placement, node: Node) -> Rdma | None:
+    """RDMA of a node; None if nothing shows it. Logs of the job go before listings of ports."""
+    facts = placement.facts_by_node.get(node.index, [])
+    return broken(facts) or switched_off(facts) or opened(facts) or ports(node)
+
+
+def broken(facts: list[LogFact]) -> Rdma | None:
+    """The log says that RDMA failed. A network plugin may serve where NCCL's own code finds nothing."""
+    networks = {fact.value for fact in facts if fact.kind == "network"}
+    plugin = networks - {SOCKET, "IB"}
+    for kind, reason in BROKEN.items():
+        found = [fact for fact in facts if fact.kind == kind]
+        if found and not (plugin and kind in ("no-rdma-device", "no-verbs")):
+            about = f" ({found[0].value})" if found[0].value else ""
+            lines = [*found[:2], *[fact for fact in facts if fact.kind == "network"][:1]]
+            return Rdma(False, kind, reason + about, tuple(spell(fact) for fact in lines))
+    sockets = [fact for fact in facts if fact.kind == "network" and fact.value == SOCKET]
+    off = list(disabling(facts))
+    if sockets and not off:
+        return Rdma(False, "socket network", "NCCL chose sockets", tuple(spell(fact) for fact in sockets[:2]))
+    return None
+
+
+def disabling(facts: list[LogFact]) -> Iterator[LogFact]:
+    """Variables by which the user asked for sockets."""
+    for fact in facts:
+        if fact.kind == "env":
+            name, _, value = fact.value.partition("=")
+            if (name == "NCCL_IB_DISABLE" and value == "1") or (
+                name == "NCCL_NET" and value.lower() == "socket"
+            ):
+                yield fact
+
+
+def switched_off(facts: list[LogFact]) -> Rdma | None:
+    """The user switched RDMA off."""
+    off = list(disabling(facts))
+    if not off:
+        return None
+    return Rdma(False, "switched off", f"{off[0].value} is set", tuple(spell(fact) for fact in off[:2]))
+
+
+def opened(facts: list[LogFact]) -> Rdma | None:
+    """The job opened RDMA devices."""
+    devices = [fact for fact in facts if fact.kind == "hca"]
+    if not devices:
+        return None
+    names = ", ".join(dict.fromkeys(fact.value for fact in devices))
+    return Rdma(True, "opened", f"the job opened {names}", (spell(devices[0]),), opened=True)
+
+
+def ports(node: Node) -> Rdma | None:
+    """Ports as a probe or a listing shows them. A whole list without an active port disproves."""
+    machine, shape = node.machine, node.shape
+    if machine is None or shape is None or not any(nic.ports for nic in shape.hardware.nics):
+        return None
+    source = machine.sources[0] if machine.sources else "RDMA probe"
+    active = [nic.name for nic in shape.hardware.nics if is_active(nic)]
+    if active:
+        fact = Evidence(source=source, fact=f"active ports: {', '.join(active)}")
+        return Rdma(True, "active port", f"{active[0]} is active", (fact,))
+    if machine.coverage.nics == "all":
+        states = ", ".join(f"{nic.name} {port.state}" for nic in shape.hardware.nics for port in nic.ports)
+        fact = Evidence(source=source, fact=states)
+        return Rdma(False, "no active port", "no RDMA port is active", (fact,))
+    return None
+
+
+def is_active(nic: NicShape) -> bool:
+    """One of its ports is ACTIVE, and its physical state is LinkUp where it is shown."""
+    return any(
+        port.state == "ACTIVE" and (port.physical is None or port.physical == "LinkUp") for port in nic.ports
+    )
+
+
+def spell(fact: LogFact) -> Evidence:
+    """A statement of a log as evidence."""
+    return read_at(fact.at, f"{fact.kind}: {fact.value}" if fact.value else fact.kind, "log")
