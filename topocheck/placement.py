@@ -21,6 +21,7 @@ from topocheck.communicators import Sightings, sightings
 from topocheck.engines import ENGINES
 from topocheck.engines.engine import Engine
 from topocheck.engines.layout import Layout
+from topocheck.errors import LayoutError
 from topocheck.hardware import Shape
 from topocheck.inventory import Inventory, Machine
 from topocheck.plan import Basis, Plan
@@ -258,7 +259,10 @@ def predict(engine: Engine, layout: Layout, nodes: int) -> Column:
     column = blank("predicted", layout.world)
     if layout.world % nodes:
         return column
-    slots = engine.slots(layout, [layout.world // nodes] * nodes)
+    try:
+        slots = engine.slots(layout, [layout.world // nodes] * nodes)
+    except LayoutError:
+        return column  # the engine cannot start this layout on so many nodes: nothing is predicted
     if slots is not None:
         column.node = [slot.node for slot in slots]
         column.gpu = [slot.gpu for slot in slots]

@@ -187,6 +187,8 @@ class GpuShape(Record, frozen=True, kw_only=True):
     """Product name as NVML gives it."""
     memory_bytes: int | None = None
     """Total memory."""
+    sm: int | None = None
+    """CUDA compute capability without its dot: 90 is 9.0."""
     numa: int | None = None
     """NUMA node; None where the machine says -1 or N/A."""
     pci: str | None = None

@@ -126,7 +126,9 @@ def crossings(placement: Placement) -> Situations[Boundary] | NotApplicable:
     """Pairs of nodes that any group of the plan joins, neighbours in the group's order."""
     if placement.world == 1:
         return NotApplicable("one rank")
-    found = placement.keep("crossings", lambda p: crossing_pairs(p, p.layout.kinds()))
+    found = placement.keep(
+        "crossings", lambda p: crossing_pairs(p, tuple(n for n, size in p.layout.axes if size > 1))
+    )
     if not found and placement.placed.complete:
         return NotApplicable("no group crosses nodes")
     return found

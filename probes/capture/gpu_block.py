@@ -38,6 +38,8 @@ class Block:
     """None where it is redacted or cut."""
     body: list[tuple[int, str]] = field(default_factory=list)
     """Lines below, with their numbers."""
+    cut: bool = False
+    """Something was left out right after it or in it."""
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ def read_views(text: Text) -> Iterator[View]:
             pending.append(number)
             for view in views.values():
                 view.elided.append(number)
+                view.blocks[-1].cut = True
         elif BODY.fullmatch(line) and views:
             task = line.partition(": ")[0]
             view = views.get(task) or views.get(None)

@@ -47,17 +47,19 @@ def parse(text: Text) -> list[Reading]:
     for view in read_views(text):
         if not view.about_links:
             views.setdefault(view.section.host or view.section.start, []).append(view)
-    return [_reading(text, found) for found in views.values()] + list(_failures(text))
+    failures = [n for n, line in enumerate(text.lines, 1) if len(line) < 400 and FAILURE.search(line)]
+    readings = [_reading(text, found, failures) for found in views.values()]
+    return readings + _faults(text, failures)
 
 
-def _reading(text: Text, views: Sequence[View]) -> Reading:
+def _reading(text: Text, views: Sequence[View], failures: Sequence[int]) -> Reading:
     union = {_key(block): block for view in reversed(views) for block in reversed(view.blocks)}
     full = [view for view in views if {_key(block) for block in view.blocks} == union.keys()]
     scope: Scope = "unknown" if full else "task"
     blocks = full[0].blocks if full else sorted(union.values(), key=lambda block: block.line)
     host = views[0].section.host
     notes = [*_notes(views, union.keys(), host), *_mig_notes(blocks)]
-    whole = any(view.section.lists_all("nvidia-smi") and not view.elided for view in full)
+    whole = any(_is_whole(view, failures) for view in full)
     snapshot = FullSnapshot(
         schema=SCHEMA,
         sources=(Source(name=text.source, kind=KIND),),
@@ -70,6 +72,14 @@ def _reading(text: Text, views: Sequence[View]) -> Reading:
     )
     lines = frozenset[int]().union(*(view.lines for view in views))
     return Reading(KIND, (snapshot,), lines, len(blocks), tuple(notes))
+
+
+def _is_whole(view: View, failures: Sequence[int]) -> bool:
+    """The list shows every GPU that its process saw: its command is there and no GPU is missing in it."""
+    section = view.section
+    failed = any(section.start <= number <= section.end for number in failures)
+    dense = [block.index for block in view.blocks] == list(range(len(view.blocks)))
+    return section.lists_all("nvidia-smi") and not view.elided and not failed and dense
 
 
 def _key(block: Block) -> str:
@@ -105,11 +115,11 @@ def _mig_notes(blocks: Iterable[Block]) -> Iterator[Note]:
             yield Note(block.line, "ignored", words)
 
 
-def _failures(text: Text) -> Iterator[Reading]:
+def _faults(text: Text, failures: Sequence[int]) -> list[Reading]:
     """nvidia-smi's own error lines: GPUs that could not be asked are neither present nor absent."""
-    numbers = [n for n, line in enumerate(text.lines, 1) if len(line) < 400 and FAILURE.search(line)]
-    parts = sections(text) if numbers else ()
-    for number in numbers:
+    parts = sections(text) if failures else ()
+    readings = []
+    for number in failures:
         line = text.lines[number - 1].strip()
         refused = "permission" in line.lower()
         absent = "No devices" in line or "communicate with the NVIDIA driver" in line
@@ -125,4 +135,5 @@ def _failures(text: Text) -> Iterator[Reading]:
             identity=Identity(host=Host(name=section_at(parts, number).host)),
             faults=(fault,),
         )
-        yield Reading(KIND, (snapshot,), frozenset({number}), 1)
+        readings.append(Reading(KIND, (snapshot,), frozenset({number}), 1))
+    return readings

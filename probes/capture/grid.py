@@ -178,7 +178,8 @@ def _take_row(text: Text, grid: Grid, line: int, found: _Split) -> None:
     """Put a row into the grid, if it aligns; a short last line of the text is a cut one."""
     label, cells, tail, glued = found
     wanted = len(grid.columns)
-    if len(cells) < wanted and not any(rest.strip() for rest in text.lines[line:]):
+    bare = bool(grid.tail) and label.startswith("GPU") and not tail
+    if len(cells) <= wanted and (len(cells) < wanted or bare) and _is_last(text, line):
         grid.notes.append(Note(line, "cut", f"row {label} ends after {len(cells)} of {wanted} cells"))
         return
     problem = None
@@ -194,6 +195,11 @@ def _take_row(text: Text, grid: Grid, line: int, found: _Split) -> None:
         raise CaptureError(problem, path=text.source, line=line, fix=FIX)
     grid.notes += [Note(line, "repaired", f"{token} in row {label} is several cells") for token in glued]
     grid.rows.setdefault(label, Row(line, tuple(cells), tuple(tail)))
+
+
+def _is_last(text: Text, line: int) -> bool:
+    """Nothing follows in the whole text, so a short row is one that was cut; even its last word may be."""
+    return not any(rest.strip() for rest in text.lines[line:])
 
 
 _Split = tuple[str, list[str], list[str], list[str]]

@@ -4,7 +4,7 @@
 |---|---|---|
 | `nccl-version` | `2.27.5+cuda12.9` | `NCCL version ...` |
 | `network` | `IB`, `Socket`, `NCCL RDMA Plugin v8` | `Using network`, `Assigned NET plugin` |
-| `hca` | `mlx5_0:1/IB`, one a device in NCCL's order, as printed: `/SHARP`, `:rail:plane` | `NET/IB : Using` |
+| `hca` | `mlx5_0:1/IB`, one a device in NCCL's order, with `/SHARP` or `:rail:plane` | `NET/IB : Using` |
 | `nic-fused` | `mlx5_0+mlx5_1` | `Made virtual device` of several ports |
 | `oob` | `eth0:10.0.0.1`, the address of RDMA's own bootstrap | `; OOB` |
 | `socket-interface` | `eth0:10.0.0.1`, one an interface | `NET/Socket : Using`, `Bootstrap : Using` |
@@ -23,10 +23,10 @@
 | `env` | `NAME=VALUE`, names of NCCL, UCX and FI alone | `set by environment to`, `set to` |
 | `env-invalid` | `NAME=VALUE`: a number was expected, NCCL uses its default | `Invalid value` |
 | `hostid` | value of NCCL_HOSTID | `set by environment to` |
-| `ring-size` | `16`; `20+` where the order is not printed whole | ring order, by nccl_log |
-| `mpi-rank` | rank in MPI_COMM_WORLD of the process `pid` | tag `[1,4]<stdout>:`, by nccl_log |
-| `abort` | text of a warning that was returned as an error (`-> 5`) | by nccl_log |
-| `warn` | text of any other warning that gave no fact above | by nccl_log |
+| `ring-size` | `16`; `20+` where the order may not be printed whole | ring order, by nccl_statements |
+| `mpi-rank` | rank in MPI_COMM_WORLD of the process `pid` | tag `[1,4]<stdout>:`, by nccl_statements |
+| `abort` | text of a warning that was returned as an error (`-> 5`) | by nccl_statements |
+| `warn` | text of any other warning that gave no fact above | by nccl_statements |
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from collections.abc import Callable
 
 from topocheck.probes.capture.bus import parse_bus
 
-__all__ = ["is_return", "parse_duplicate", "parse_facts"]
+__all__ = ["Fact", "is_return", "parse_duplicate", "parse_facts"]
 
 Fact = tuple[str, str]
 """Kind and value."""
@@ -50,7 +50,7 @@ DUPLICATE = re.compile(
     r"Duplicate GPU detected : rank (\d{1,9}) and rank (\d{1,9}) both on CUDA device ([0-9a-f]{1,13})"
 )
 ENVIRONMENT = re.compile(
-    r"(?:Setting )?(?P<name>[A-Z][A-Z0-9_]{1,90}) (?:set(?: by environment)?|environment variable) to (?P<value>.*)"
+    r"(?P<name>[A-Z][A-Z0-9_]{1,90}) (?:set(?: by environment)?|environment variable) to (?P<value>.*)"
 )
 INVALID = re.compile(r"Invalid value (?P<value>\S{1,100}) for (?P<name>\S{1,90}), using default")
 GDR = re.compile(
@@ -110,7 +110,9 @@ def read_version(message: str) -> list[Fact]:
 
 
 def read_network(message: str) -> list[Fact]:
-    match = re.match(r"(?:Using (?:internal )?network|Assigned NET plugin) (.{1,100}?)(?: to comm)?$", message)
+    match = re.match(
+        r"(?:Using (?:internal )?network|Assigned NET plugin) (.{1,100}?)(?: to comm)?$", message
+    )
     return [("network", match[1])] if match else []
 
 

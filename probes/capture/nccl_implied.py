@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from topocheck.probes.capture.nccl_lines import Hop, Seat
+from topocheck.probes.capture.nccl_lines import Seat
 from topocheck.probes.capture.nccl_members import Member
 from topocheck.probes.capture.nccl_names import made_name
 from topocheck.probes.capture.nccl_prefix import Record, Writer
+from topocheck.probes.capture.nccl_statements import Statements
 
 __all__ = ["implied_members"]
 
@@ -43,12 +44,7 @@ class Hint:
         return Member(self.record, seat, "seen")
 
 
-def implied_members(
-    rings: Iterable[tuple[Record, Seat]],
-    places: Iterable[tuple[Record, Seat]],
-    hops: Iterable[tuple[Record, Hop]],
-    known: Iterable[Member],
-) -> list[Member]:
+def implied_members(log: Statements, known: Iterable[Member]) -> list[Member]:
     """One membership for each process that shows one place only and has no Init line.
 
     Processes are joined where somebody printed a ring and their ranks agree with it. Connections
@@ -58,7 +54,7 @@ def implied_members(
     writers = {member.record.writer for member in known}
     hints = [
         hint
-        for writer, hint in read_hints(rings, places, hops).items()
+        for writer, hint in read_hints(log).items()
         if writer not in writers and writer[1] is not None and len(hint.ranks) == 1 and len(hint.sizes) < 2
     ]
     placed = [hint for hint in hints if hint.placed]
@@ -71,14 +67,10 @@ def implied_members(
     )
 
 
-def read_hints(
-    rings: Iterable[tuple[Record, Seat]],
-    places: Iterable[tuple[Record, Seat]],
-    hops: Iterable[tuple[Record, Hop]],
-) -> dict[Writer, Hint]:
+def read_hints(log: Statements) -> dict[Writer, Hint]:
     """Collect what each process says about its place."""
     hints: dict[Writer, Hint] = {}
-    for printed, ring in ((rings, True), (places, False)):
+    for printed, ring in ((log.rings, True), (log.places, False)):
         for record, seat in printed:
             hint = hints.setdefault(record.writer, Hint(record))
             hint.placed = True
@@ -86,8 +78,9 @@ def read_hints(
             hint.ranks.add(seat.rank)
             hint.sizes |= {seat.size} if seat.size is not None else set()
             hint.reach = max(hint.reach, seat.rank)
-    for record, hop in hops:
-        hint = hints.setdefault(record.writer, Hint(record))
+    for connection in log.connections:
+        hop = connection.hop
+        hint = hints.setdefault(connection.record.writer, Hint(connection.record))
         hint.ranks |= {hop.near} if hop.near is not None else set()
         hint.buses |= {hop.near_bus} if hop.near_bus else set()
         hint.reach = max(hint.reach, hop.src, hop.dst)

@@ -16,6 +16,7 @@ __all__ = [
     "Clique",
     "GpuFabric",
     "Hop",
+    "Ring",
     "Seat",
     "parse_clique",
     "parse_fabric",
@@ -114,6 +115,18 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
+class Ring:
+    """The order of a ring. Only rank 0 writes it, and begins with itself (graph/rings.cc)."""
+
+    rank: int
+    """Rank of the writer."""
+    size: int | None
+    """Ranks of the communicator; None if the order may not be whole."""
+    shown: int
+    """Ranks that the line shows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hop:
     """One connection between two ranks, as a channel line states it."""
 
@@ -195,11 +208,11 @@ def parse_seat(message: str) -> Seat | None:
     return Seat(int(match["trees"] or match["ring"] or match["tree"])) if match else None
 
 
-def parse_ring(message: str) -> tuple[int, int | None] | None:
-    """Rank of the writer and size of the communicator, from the order of a ring.
+def parse_ring(message: str) -> Ring | None:
+    """The order of a ring.
 
-    Only rank 0 writes it and begins with itself (graph/rings.cc). The size is None where the order is
-    not whole: up to 2.22 at most 20 ranks are printed, later ones end in `...`, and lines get cut.
+    The size is None where the order is not whole: up to 2.22 at most 20 ranks are printed, later ones
+    end in `...`, and lines get cut.
     """
     match = RING.match(message)
     if not match:
@@ -209,7 +222,7 @@ def parse_ring(message: str) -> tuple[int, int | None] | None:
     # Up to 2.22 each rank is " %3d" after a blank; a full line of 20 may have been a longer ring.
     if match["ranks"].startswith("    ") and len(ranks) >= 20:
         whole = False
-    return ranks[0], len(ranks) if whole else None
+    return Ring(ranks[0], len(ranks) if whole else None, len(ranks))
 
 
 def parse_hop(message: str) -> Hop | None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 __all__ = ["Record", "Writer", "is_partial", "parse_records", "without_tags"]
 
@@ -52,12 +51,12 @@ NODE = re.compile(
 BARE = re.compile(r"(?:\S{1,200}:\d{1,6} (?:\([^()\s]{1,100}\) )?)?NCCL (?P<level>INFO|WARN) (?P<message>.*)")
 OFI = re.compile(r"(?P<level>INFO|WARN): Function: \S{1,100} Line: \d{1,6}: (?P<message>NET/OFI .*)")
 LOOSE = re.compile(
-    r"(?:(?:Channel|Ring) \d{1,5}(?:/\d{1,5})? : )?\d{1,9}\[[0-9a-f]{1,13}\] -> .* via |Duplicate GPU detected"
+    r"(?:(?:Channel|Ring) \d{1,5}(?:/\d{1,5})? : )?\d{1,9}\[[0-9a-f]{1,13}\] -> .* via "
+    r"|Duplicate GPU detected"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One message of an NCCL log and who wrote it."""
 
     line: int
@@ -109,9 +108,8 @@ def parse_line(line: str, number: int) -> Iterator[Record]:
     for place, (mark, writer) in enumerate(found):
         tag = MPI.search(line, begin, writer.start()) if "<std" in line else None
         begin = mark.end()
-        message = line[begin:]
-        if place + 1 < len(found):
-            message = without_tag(line[begin : found[place + 1][1].start()])
+        last = place + 1 == len(found)
+        message = line[begin:] if last else without_tag(line[begin : found[place + 1][1].start()])
         yield make_record(number, message, mark, writer, tag)
 
 
@@ -120,10 +118,13 @@ def writers(line: str) -> Iterator[tuple[re.Match[str], re.Match[str] | None]]:
     begin = 0
     for mark in MARK.finditer(line):
         begin = max(begin, mark.start() - REACH)
-        # A collector may glue its time to the host name: `...12:27:13.208-07:00node-a:79:79 [0] `.
-        for clock in TIME.finditer(line, begin, mark.start()):
-            begin = clock.end()
-        yield mark, WRITER.search(line, begin, mark.start())
+        writer = WRITER.search(line, begin, mark.start())
+        if writer and line[writer.start() - 1 : writer.start()] == ":":
+            # A collector may glue its time to the host name: `...12:27:13.208-07:00node-a:79:79 [0] `.
+            for clock in TIME.finditer(line, begin, mark.start()):
+                begin = clock.end()
+            writer = WRITER.search(line, begin, mark.start())
+        yield mark, writer
         begin = mark.end()
 
 

@@ -77,25 +77,23 @@ def parse(text: Text) -> list[Reading]:
 
 
 def blocks(text: Text) -> Iterator[Block]:
-    """The headers of a text; a rank that comes again begins the next."""
+    """The headers of a text; a rank that comes again begins the next. Other output may lie between."""
     block = Block()
     for number, line in enumerate(text.lines, 1):
-        if "#" not in line:
-            block.closed = bool(block.lines)
-            continue
-        rest, _ = without_tags(line)
+        rest = without_tags(line)[0] if "#" in line else line
         found = read_line(number, rest)
         if found:
-            if block.closed or any(found.rank == known.rank for known in block.lines):
+            if any(found.rank == known.rank for known in block.lines):
                 yield block
                 block = Block(version=block.version)
             block.lines.append(found)
-        elif rest.startswith("#"):
+        elif rest.startswith("# Using devices"):
             if block.lines:
-                block.closed = True
-            version = VERSION.match(rest)
-            block.version = spell_version(version["code"]) if version else block.version
-            block.opened |= rest.startswith("# Using devices")
+                yield block
+            block = Block(version=block.version, opened=True)
+        elif VERSION.match(rest):
+            block.version = read_version(rest)
+        block.closed = not found and (block.closed or bool(rest.strip()))
     if block.lines:
         yield block
 
@@ -110,9 +108,12 @@ def read_line(number: int, line: str) -> Line | None:
     return Line(number, int(match["rank"]), pid, match["host"], int(match["device"]), bus, match["model"])
 
 
-def spell_version(code: str) -> str:
+def read_version(line: str) -> str | None:
     """NCCL_VERSION_CODE as `2.29.7`: up to 2.8 the parts have one digit, two and two since (nccl.h)."""
-    number = int(code)
+    match = VERSION.match(line)
+    if not match:
+        return None
+    number = int(match["code"])
     major, rest = divmod(number, 1000 if number < 10000 else 10000)
     minor, patch = divmod(rest, 100)
     return f"{major}.{minor}.{patch}"
@@ -121,7 +122,7 @@ def spell_version(code: str) -> str:
 def read_block(text: Text, block: Block) -> Reading:
     """One header as evidence: a claim for each rank, and the GPUs of each host in the order seen."""
     hosts = list(dict.fromkeys(line.host for line in block.lines))
-    notes = ()
+    notes: tuple[Note, ...] = ()
     if not block.whole:
         seen = f"{len(block.lines)} ranks up to {max(line.rank for line in block.lines)}"
         notes = (Note(block.lines[-1].number, "cut", f"the list of ranks is not shown to be whole: {seen}"),)

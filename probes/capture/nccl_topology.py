@@ -13,13 +13,13 @@ should have, not what this one has, and its coverage is `part`.
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from xml.etree import ElementTree
 
 from topocheck.errors import CaptureError
-from topocheck.probes.capture.nccl_xml import Machine, read_machines
+from topocheck.probes.capture.nccl_xml import Machine, read_machine
 from topocheck.probes.capture.prompt import section_at, sections
-from topocheck.probes.capture.reading import Reading, Text
+from topocheck.probes.capture.reading import Note, Reading, Text
 from topocheck.snapshot import SCHEMA, FullSnapshot, Host, Identity, Source
 
 __all__ = ["KIND", "parse"]
@@ -33,7 +33,10 @@ FIX = "give the file that NCCL wrote to NCCL_TOPO_DUMP_FILE"
 
 def parse(text: Text) -> list[Reading]:
     """Read every topology of a text. Raises CaptureError for one that is cut, broken or a graph file."""
-    return [_reading(text, start, end) for start, end in _documents(text)]
+    documents = list(_documents(text))
+    parts = sections(text) if documents else ()
+    found = [_reading(text, start, end, section_at(parts, start).host) for start, end in documents]
+    return [reading for reading in found if reading.snapshots or reading.notes]
 
 
 def _documents(text: Text) -> Iterator[tuple[int, int]]:
@@ -46,28 +49,50 @@ def _documents(text: Text) -> Iterator[tuple[int, int]]:
         if match is None:
             continue
         if match[1] == "graphs":
-            raise CaptureError("is an NCCL graph file, not a topology", path=text.source, line=number, fix=FIX)
+            raise CaptureError(
+                "is an NCCL graph file, not a topology", path=text.source, line=number, fix=FIX
+            )
         end = next((n for n in range(number, len(text.lines) + 1) if "</system>" in text.lines[n - 1]), None)
         if end is None:
-            raise CaptureError("the XML ends before </system>", path=text.source, line=len(text.lines), fix=FIX)
+            raise CaptureError(
+                "the XML ends before </system>", path=text.source, line=len(text.lines), fix=FIX
+            )
         yield number, end
         number = end
 
 
-def _reading(text: Text, start: int, end: int) -> Reading:
-    root = _element(text, start, end)
-    machines = read_machines(root, text.source, start)
-    host = section_at(sections(text), start).host
+def _reading(text: Text, start: int, end: int, name: str | None) -> Reading:
+    """One document: a snapshot for each host in it that shows a GPU or a network device.
+
+    `name` is the host whose prompt printed it; it names no one of several hosts.
+    """
+
+    def refuse(problem: str) -> CaptureError:
+        return CaptureError(problem, path=text.source, line=start, fix=FIX)
+
+    hosts: dict[str | None, list[ET.Element]] = {}
+    for cpu in _element(text, start, end).findall("cpu"):
+        hosts.setdefault(cpu.get("host_hash"), []).append(cpu)
+    machines = {host: read_machine(cpus, refuse) for host, cpus in hosts.items()}
     return Reading(
         KIND,
-        tuple(_snapshot(text, machine, host, alone=len(machines) == 1) for machine in machines),
+        tuple(
+            _snapshot(text, machine, Host(name=name) if len(machines) == 1 else _host_of(host_hash))
+            for host_hash, machine in machines.items()
+            if machine.facts
+        ),
         frozenset(range(start, end + 1)),
-        sum(machine.facts for machine in machines),
-        tuple(note for machine in machines for note in machine.notes),
+        sum(machine.facts for machine in machines.values()),
+        tuple(Note(start, kind, words) for machine in machines.values() for kind, words in machine.notes),
     )
 
 
-def _element(text: Text, start: int, end: int) -> ElementTree.Element:
+def _host_of(host_hash: str | None) -> Host:
+    """One of several hosts in a file: NCCL's hash of its name and boot id is the only name it has."""
+    return Host(aliases=(f"host_hash {host_hash or 'missing'}"[:40],))
+
+
+def _element(text: Text, start: int, end: int) -> ET.Element:
     """The parsed document. Entities are refused: NCCL writes none, and they can grow without bound."""
     lines = text.lines[start - 1 : end]
     above = text.lines[max(0, start - 20) : start - 1]
@@ -82,22 +107,20 @@ def _element(text: Text, start: int, end: int) -> ElementTree.Element:
     document = "\n".join(lines)
     document = document[: document.rindex("</system>") + len("</system>")]
     try:
-        return ElementTree.fromstring(document)  # noqa: S314 - entities are refused above
-    except ElementTree.ParseError as error:
-        line, _ = error.position
+        return ET.fromstring(document)  # noqa: S314 - entities are refused above
+    except ET.ParseError as error:
+        row, _ = error.position
         reason = str(error).partition(":")[0]
         raise CaptureError(
-            f"is not well-formed XML ({reason})", path=text.source, line=start + line - 1, fix=FIX
+            f"is not well-formed XML ({reason})", path=text.source, line=start + row - 1, fix=FIX
         ) from error
 
 
-def _snapshot(text: Text, machine: Machine, host: str | None, *, alone: bool) -> FullSnapshot:
-    """One host. Several hosts of one file are told apart by NCCL's host hash, the only name they have."""
-    name = Host(name=host) if alone else Host(aliases=(f"host_hash {machine.host_hash}",))
+def _snapshot(text: Text, machine: Machine, host: Host) -> FullSnapshot:
     return FullSnapshot(
         schema=SCHEMA,
         sources=(Source(name=text.source, kind=KIND),),
         coverage=machine.coverage,
-        identity=Identity(host=name, gpus=machine.gpu_ids, nics=machine.nic_ids),
+        identity=Identity(host=host, gpus=machine.gpu_ids, nics=machine.nic_ids),
         hardware=machine.hardware,
     )

@@ -52,15 +52,15 @@ def _reading(text: Text, view: View) -> Reading | None:
     if not facts:
         return None
     notes = list(_notes(view, links))
-    short = _cut_short(view, links)
-    if short:
-        words = f"GPU {view.blocks[-1].index} shows fewer links than the others and ends the listing"
-        notes.append(Note(max(view.lines), "cut", words))
-        links[-1] = {}
+    for number in _cut_short(view, links):
+        links[number] = {}
+        words = f"links of GPU {view.blocks[number].index} were cut off: its links are not known"
+        notes.append(Note(view.blocks[number].line, "cut", words))
     shapes = [
         _shape(block, found, none) for block, found, none in zip(view.blocks, links, silent, strict=True)
     ]
-    whole = view.section.lists_all("nvidia-smi") and not view.elided and not short
+    cut = any(note.kind == "cut" for note in notes)
+    whole = view.section.lists_all("nvidia-smi") and not cut
     snapshot = FullSnapshot(
         schema=SCHEMA,
         sources=(Source(name=text.source, kind=KIND),),
@@ -101,15 +101,24 @@ def _shape(block: Block, links: dict[int, bool | None], all_inactive: bool) -> G
     return GpuShape(model=block.model, nvlinks=0 if all_inactive else None)
 
 
-def _cut_short(view: View, links: list[dict[int, bool | None]]) -> bool:
-    """The last GPU lists fewer links than another of its model: nvidia-smi prints inactive ones too."""
-    last = view.blocks[-1]
-    others = [
-        len(found)
-        for block, found in zip(view.blocks[:-1], links[:-1], strict=True)
-        if block.model == last.model
-    ]
-    return bool(links[-1]) and len(links[-1]) < max(others, default=0)
+def _cut_short(view: View, links: list[dict[int, bool | None]]) -> list[int]:
+    """GPUs at a cut, or at the end of the listing, that show fewer links than another of their model.
+
+    nvidia-smi prints inactive links too, so a shorter list is a cut one. At a cut with nothing to
+    compare, the list may be short as well.
+    """
+    short = []
+    for number, block in enumerate(view.blocks):
+        if not links[number] or not (block.cut or block is view.blocks[-1]):
+            continue
+        others = [
+            len(found)
+            for other, found in zip(view.blocks, links, strict=True)
+            if other is not block and other.model == block.model
+        ]
+        if len(links[number]) < max(others, default=0) or (block.cut and not others):
+            short.append(number)
+    return short
 
 
 def _notes(view: View, links: list[dict[int, bool | None]]) -> Iterator[Note]:

@@ -13,7 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from topocheck.render import text
-from topocheck.render.map import PALETTE, Drawing, draw, marked_ranks
+from topocheck.render.boxes import PALETTE
+from topocheck.render.map import Drawing, draw
+from topocheck.render.marks import worst_marks
 from topocheck.render.overview import Overview, overview, worst_nodes
 from topocheck.report import (
     GpuReport,
@@ -46,7 +48,8 @@ _MOST_TEXT = 600
 _MOST_NODES = 64
 _MOST_CELLS = 1024
 _MOST_IN_DETAIL = 8
-_MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "not-applicable": "–", "error": "!"}
+_COLUMNS = ("predicted", "claimed", "observed")
+_MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "not-applicable": "-", "error": "!"}
 _SIGNS = {"error": "✗", "warning": "!", "info": "i"}
 
 
@@ -157,9 +160,9 @@ def _view(placement: PlacementReport) -> PlacementView:
     names = worst_nodes(placement, _MOST_IN_DETAIL) if many else None
     rows = _rows(placement)
     shown = {name for rank in rows for name in rank.sources}
-    columns = [name for name in ("predicted", "claimed", "observed") if name in shown]
+    columns: list[str] = [name for name in _COLUMNS if name in shown]
     gpus = text.gpus_of(placement, rows)
-    marked = marked_ranks(placement.marks)
+    marked = worst_marks(placement.marks)
     return PlacementView(
         overview=overview(placement) if many else None,
         drawing=draw(placement, names) if names is None or names else None,
@@ -168,7 +171,7 @@ def _view(placement: PlacementReport) -> PlacementView:
             Row(
                 rank=rank,
                 gpu=gpus.get(rank.rank),
-                severity=marked.get(rank.rank, ""),
+                severity=marked.get(rank.rank, ("", ""))[0],
                 columns=[_column(rank, name) for name in columns],
             )
             for rank in rows
@@ -180,7 +183,7 @@ def _rows(placement: PlacementReport) -> list[RankReport]:
     """Ranks of the table: all of them, or the marked ones and then the first ones."""
     if len(placement.ranks) <= MOST["rows"]:
         return placement.ranks
-    marked = marked_ranks(placement.marks)
+    marked = worst_marks(placement.marks)
     chosen = [rank for rank in placement.ranks if rank.rank in marked][: MOST["rows"]]
     for rank in placement.ranks:
         if len(chosen) == MOST["rows"]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from topocheck.render.map import SEVERITIES, marked_ranks
+from topocheck.render.marks import SEVERITIES, by_severity, worst_marks
 from topocheck.render.text import printable, shorten
 from topocheck.report import NodeReport, PlacementReport
 
@@ -77,7 +77,7 @@ def worst_nodes(placement: PlacementReport, most: int) -> frozenset[str]:
     """Nodes of the worst marks, whole marks while there is room; at least the first one's."""
     homes = _homes(placement)
     chosen: dict[str, None] = {}
-    for mark in sorted(placement.marks, key=lambda mark: SEVERITIES.index(mark.severity)):
+    for mark in by_severity(placement.marks):
         names = dict.fromkeys(homes[rank] for rank in mark.ranks if rank in homes)
         if len({**chosen, **names}) <= most or not chosen:
             chosen.update(dict.fromkeys(list(names)[:most]))
@@ -104,7 +104,7 @@ def _statuses(placement: PlacementReport) -> list[str]:
     """Status of each node."""
     homes = _homes(placement)
     worst: dict[str, str] = {}
-    for rank, severity in marked_ranks(placement.marks).items():
+    for rank, (severity, _) in worst_marks(placement.marks).items():
         if rank in homes:
             name = homes[rank]
             worst[name] = min(severity, worst.get(name, severity), key=SEVERITIES.index)

@@ -26,8 +26,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     y: int
     w: int
     h: int
-    rank: int | None
-    """First rank that drives it."""
+    ranks: list[int]
+    """Ranks that drive it."""
     label: str
     gpu: str
     group: str

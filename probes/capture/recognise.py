@@ -1,0 +1,72 @@
+"""What a captured file is, by what is in it.
+
+Every parser looks at the whole text and takes what it is sure of, for one file may hold the output of
+several tools. A file that nobody recognises is an error.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from topocheck.errors import CaptureError
+from topocheck.probes.capture import (
+    gpu_list,
+    gpu_query,
+    nccl_log,
+    nccl_tests,
+    nccl_topology,
+    nvlink_status,
+    peer_matrix,
+    topo_matrix,
+)
+from topocheck.probes.capture.reading import Parser, Reading
+from topocheck.probes.capture.text import parse_text
+from topocheck.snapshot import FullSnapshot, ProbeFault
+
+__all__ = ["PARSERS", "read_capture"]
+
+PARSERS: tuple[Parser, ...] = (
+    nccl_topology.parse,
+    topo_matrix.parse,
+    peer_matrix.parse,
+    gpu_list.parse,
+    gpu_query.parse,
+    nvlink_status.parse,
+    nccl_tests.parse,
+    nccl_log.parse,
+)
+"""All parsers, those of whole-file formats first."""
+
+
+def read_capture(data: bytes, source: str) -> list[Reading]:
+    """Everything that any parser takes from one file. Raises CaptureError if that is nothing."""
+    text = parse_text(data, source)
+    readings = [blamed(reading, source) for parse in PARSERS for reading in parse(text)]
+    if not readings:
+        raise CaptureError(
+            "holds nothing that topocheck recognises",
+            path=source,
+            fix="give output of nvidia-smi (topo -m, -L, nvlink -s), an NCCL_DEBUG=INFO log, an NCCL topology "
+            "file or snapshots of topocheck probe",
+        )
+    return readings
+
+
+def blamed(reading: Reading, source: str) -> Reading:
+    """Contradictions inside a text become faults of its snapshots, so that a rule can report them."""
+    faults = tuple(
+        ProbeFault(
+            part=reading.kind,
+            kind="contradictory",
+            path=source if note.line is None else f"{source}:{note.line}",
+            reason=note.text,
+        )
+        for note in reading.notes
+        if note.kind == "contradictory"
+    )
+    if not faults:
+        return reading
+    snapshots: tuple[FullSnapshot, ...] = tuple(
+        msgspec.structs.replace(snapshot, faults=snapshot.faults + faults) for snapshot in reading.snapshots
+    )
+    return Reading(reading.kind, snapshots, reading.lines, reading.facts, reading.notes)

@@ -1,0 +1,268 @@
+"""Answers of the rules -> the report: counts, outcome, exit code, sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from topocheck import __version__
+from topocheck.ask import Gap
+from topocheck.placement import Placement
+from topocheck.plan import BASES, Basis, Plan, Policy
+from topocheck.ranges import first
+from topocheck.report import (
+    SCHEMA,
+    Counts,
+    ExitReason,
+    GapReport,
+    InputReport,
+    Outcome,
+    Report,
+    ReportedFinding,
+    RuleReport,
+)
+from topocheck.rule import FAMILIES, Finding, Severity
+from topocheck.verify import RuleResult
+
+__all__ = ["Gate", "build_report"]
+
+RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+MOST_ABOUT = 16
+"""Nodes or ranks listed of one gap; its count is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What shuts the gate."""
+
+    fail_on: Literal["error", "warning"] = "error"
+    """Findings at or above it shut the gate."""
+    min_basis: Basis = "predicted"
+    """How well placement must be known for a pass of a required rule to count."""
+    exit_zero: bool = False
+    """Report only: the exit code of a decided or undecided gate becomes 0."""
+
+
+@dataclass(slots=True)
+class _Gaps:
+    """Gaps of all rules, each listed once."""
+
+    found: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = field(default_factory=dict)
+
+    def add(self, gap: Gap, rule: str) -> int:
+        """Index of this gap in the report."""
+        key = gap.need, gap.supply
+        about, rules = self.found.setdefault(key, ({}, {}))
+        about.update(dict.fromkeys(gap.about))
+        rules[rule] = None
+        return list(self.found).index(key)
+
+    def reports(self) -> list[GapReport]:
+        """In the order in which they were first met."""
+        return [
+            GapReport(
+                need=need,
+                about=list(about)[:MOST_ABOUT],
+                count=len(about),
+                supply=supply,
+                rules=list(rules),
+            )
+            for (need, supply), (about, rules) in self.found.items()
+        ]
+
+
+def build_report(
+    placement: Placement,
+    results: Sequence[RuleResult],
+    inputs: list[InputReport],
+    *,
+    at: str,
+    gate: Gate,
+    notes: Sequence[str] = (),
+) -> Report:
+    """Fold the answers of all rules into one report. `at` is the `now` of the run, RFC 3339."""
+    policy = placement.plan.policy
+    gaps = _Gaps()
+    rules = [rule_report(result, policy, gaps) for result in results]
+    open_rules = [
+        report.id
+        for result, report in zip(results, rules, strict=True)
+        if report.required and is_open(result, report, gate.min_basis)
+    ]
+    counts = count(rules, open_rules)
+    verdict, code, reason = outcome(rules, counts, open_rules, gate)
+    named = {report.id: report for report in rules}
+    return Report(
+        schema=SCHEMA,
+        tool=f"topocheck {__version__}",
+        at=at,
+        verdict=verdict,
+        exit_code=0 if gate.exit_zero and reason != "internal_error" else code,
+        exit_reason=reason,
+        sentence=sentence(rules, counts, open_rules, verdict, reason),
+        job=job_line(placement),
+        phase=placement.phase,
+        counts=counts,
+        assumptions=list(placement.assumptions),
+        rules=sorted(rules, key=lambda report: catalogue_order(named[report.id])),
+        gaps=gaps.reports(),
+        inputs=inputs,
+        notes=[*notes, *evidence_notes(placement)],
+    )
+
+
+def rule_report(result: RuleResult, policy: Policy, gaps: _Gaps) -> RuleReport:
+    """One rule for the report, the policy applied."""
+    rule = result.rule
+    findings = [reported(finding, result, policy) for finding in result.findings]
+    findings.sort(key=lambda finding: RANK[finding.severity])
+    return RuleReport(
+        id=rule.id,
+        name=rule.name,
+        family=rule.title,
+        severity=rule.severity,
+        required=rule.required and not selected(rule.id, policy.optional),
+        verdict=result.verdict,
+        basis=result.basis,
+        subjects=result.passed + result.failed + result.unknown,
+        passed=result.passed,
+        failed=result.failed,
+        unknown=result.unknown,
+        reason=result.reason,
+        findings=findings,
+        gaps=sorted({gaps.add(gap, rule.id) for gap in result.gaps}),
+    )
+
+
+def reported(finding: Finding, result: RuleResult, policy: Policy) -> ReportedFinding:
+    """One finding for the report, with the severity that policy gives it."""
+    severity = finding.severity or result.rule.severity
+    longest = max((key for key in policy.severity if result.rule.id.startswith(key)), key=len, default=None)
+    return ReportedFinding(
+        message=finding.message,
+        severity=severity if longest is None else policy.severity[longest],
+        subjects=list(finding.subjects),
+        count=finding.count or len(finding.subjects),
+        evidence=list(finding.evidence),
+        fix=finding.fix,
+        cause=finding.cause,
+    )
+
+
+def selected(rule: str, keys: Sequence[str]) -> bool:
+    """A rule is named by its id or by a prefix of it."""
+    return any(rule.startswith(key) for key in keys)
+
+
+def is_open(result: RuleResult, report: RuleReport, min_basis: Basis) -> bool:
+    """A required rule is undecided about some subject, or its pass rests on too little."""
+    if report.verdict in ("unknown", "error") or result.undecided:
+        return True
+    weak = report.basis is not None and BASES.index(report.basis) < BASES.index(min_basis)
+    return report.verdict == "pass" and weak
+
+
+def count(rules: Sequence[RuleReport], open_rules: Sequence[str]) -> Counts:
+    """How many of each."""
+    verdicts = [rule.verdict for rule in rules]
+    severities = [f.severity for rule in rules for f in rule.findings if f.waiver is None]
+    return Counts(
+        passed=verdicts.count("pass"),
+        failed=verdicts.count("fail"),
+        unknown=verdicts.count("unknown"),
+        not_applicable=verdicts.count("not-applicable"),
+        error=verdicts.count("error"),
+        errors=severities.count("error"),
+        warnings=severities.count("warning"),
+        infos=severities.count("info"),
+        waived=sum(f.waiver is not None for rule in rules for f in rule.findings),
+        required_unknown=len(open_rules),
+    )
+
+
+def outcome(
+    rules: Sequence[RuleReport], counts: Counts, open_rules: Sequence[str], gate: Gate
+) -> tuple[Outcome, int, ExitReason]:
+    """Verdict, exit code and reason; the first that matches wins."""
+    shut = counts.errors + (counts.warnings if gate.fail_on == "warning" else 0)
+    if shut:
+        return "fail", 1, "findings"
+    if counts.error:
+        return "unknown", 3, "internal_error"
+    if open_rules:
+        absent = any(rule.id == "EV001" and rule.id in open_rules for rule in rules)
+        return "unknown", 3, "nodes_missing" if absent else "evidence_missing"
+    return "pass", 0, "passed"
+
+
+def sentence(
+    rules: Sequence[RuleReport],
+    counts: Counts,
+    open_rules: Sequence[str],
+    verdict: Outcome,
+    reason: ExitReason,
+) -> str:
+    """The verdict in one sentence, unknowns counted."""
+    unknown = f"; {len(open_rules)} required rules undecided ({first(open_rules, 6)})" if open_rules else ""
+    worst = next(
+        ((rule, f) for level in RANK for rule in rules for f in rule.findings if f.severity == level), None
+    )
+    if verdict == "fail" and worst:
+        others = plural(counts.errors - (worst[1].severity == "error"), "more error")
+        warnings = plural(counts.warnings - (worst[1].severity == "warning"), "warning")
+        more = ", ".join(part for part in (others, warnings) if part)
+        return f"FAIL: {worst[1].message} [{worst[0].id}]" + (f"; {more}" if more else "") + unknown
+    if reason == "internal_error":
+        broken = [f"{rule.id} ({rule.reason})" for rule in rules if rule.verdict == "error"]
+        return f"UNDECIDED: topocheck itself broke in {first(broken, 2)}: not the job's fault, and no pass"
+    warned = f"; {plural(counts.warnings, 'warning')}" if counts.warnings else ""
+    if verdict == "unknown":
+        return (
+            f"UNDECIDED: nothing is proven wrong, and {plural(len(open_rules), 'required rule')} "
+            f"lack{'s' if len(open_rules) == 1 else ''} evidence ({first(open_rules, 8)}){warned}"
+        )
+    predicted = any(rule.basis == "predicted" and rule.verdict == "pass" for rule in rules)
+    proof = " (predicted, not proven)" if predicted else ""
+    rest = plural(counts.unknown, "optional rule") if counts.unknown else ""
+    undecided = f"; {rest} without evidence" if rest else ""
+    return f"PASS{proof}: {plural(counts.passed, 'rule')} hold, none is broken{warned}{undecided}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`2 warnings`, `1 warning`, empty for none."""
+    return f"{number} {noun}{'' if number == 1 else 's'}" if number > 0 else ""
+
+
+def catalogue_order(rule: RuleReport) -> tuple[int, str]:
+    """Families in the order of the catalogue, ids in order inside."""
+    titles = list(FAMILIES.values())
+    return titles.index(rule.family) if rule.family in titles else len(titles), rule.id
+
+
+def job_line(placement: Placement) -> str:
+    """The job in one line."""
+    plan: Plan = placement.plan
+    sizes = " x ".join(f"{name} {size}" for name, size in reversed(placement.layout.axes) if size > 1)
+    nodes = placement.expected
+    return (
+        f"{placement.facts.engine.title}{' ' + plan.engine_version if plan.engine_version else ''}, "
+        f"{sizes or 'one rank'}: {placement.world} ranks on {nodes} node{'s' if nodes != 1 else ''}"
+    )
+
+
+def evidence_notes(placement: Placement) -> list[str]:
+    """Facts about the evidence that accuse nobody."""
+    notes = []
+    if placement.unused:
+        notes.append(f"seen and not used by the job: {first(placement.unused)}")
+    unlabelled = len(placement.inventory.unlabelled)
+    if unlabelled:
+        notes.append(
+            f"{plural(unlabelled, 'capture')} of a host that is not named: evidence about some node, which "
+            "accuses none"
+        )
+    loose = sum(seen.edge.comm is None for seen in placement.seen.edges) + placement.seen.unlabelled_edges
+    if loose:
+        notes.append(f"{plural(loose, 'connection')} in the logs belong to no known communicator")
+    return notes

@@ -1,0 +1,115 @@
+"""The `topocheck` command: where errors become words and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from topocheck import __version__
+from topocheck.errors import TopocheckError
+
+__all__ = ["COMMANDS", "cli", "main"]
+
+COMMANDS = {
+    "demo": "topocheck.cli.demo:demo",
+    "import": "topocheck.cli.import_captures:import_captures",
+    "plan": "topocheck.cli.plan:plan",
+    "verify": "topocheck.cli.verify:verify",
+    "rules": "topocheck.cli.rules:rules",
+    "explain": "topocheck.cli.explain:explain",
+    "schema": "topocheck.cli.schema:schema",
+}
+"""Command -> function. Each is imported only when it runs, so that each starts fast."""
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which a user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        if not isinstance(command, click.Command):
+            raise TypeError(cmd_name)
+        return command
+
+
+@click.group(
+    cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TOPOCHECK"}
+)
+@click.version_option(__version__, "--version", prog_name="topocheck")
+def cli() -> None:
+    """Prove where the ranks of a distributed LLM job lie and which path their traffic takes.
+
+    Exit codes: 0 gate open, 1 gate shut by a finding, 2 usage or unreadable input,
+    3 could not decide, 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run and leave: the entry point of the package."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code; every error is one sentence on stderr."""
+    try:
+        code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except click.exceptions.Abort:
+        return interrupted()
+    except KeyboardInterrupt:
+        return interrupted()
+    except TopocheckError as error:
+        say(f"topocheck: {error}")
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader left (`| head -1`). What it read was right; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:  # noqa: BLE001 - the last door: a bug names itself and is never a verdict
+        say(internal(error))
+        return 3
+    return code if isinstance(code, int) else 0
+
+
+def interrupted() -> int:
+    """Ctrl-C."""
+    say("topocheck: interrupted: no verdict")
+    return 130
+
+
+def internal(error: Exception) -> str:
+    """A bug of topocheck in one line; the trace only where the user asks for it."""
+    if os.environ.get("TOPOCHECK_TRACEBACK"):
+        import traceback  # noqa: PLC0415 - only for a bug report
+
+        return traceback.format_exc()
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = f" in {frame.tb_frame.f_code.co_name}, line {frame.tb_lineno}" if frame else ""
+    return (
+        f"topocheck: internal error{where}: {type(error).__name__}: {error}. This is a bug of topocheck and "
+        "no verdict over the job; set TOPOCHECK_TRACEBACK=1 for the trace"
+    )
+
+
+def say(text: str) -> None:
+    """Words on stderr, without what a terminal would take as commands."""
+    from topocheck.render.text import printable  # noqa: PLC0415 - only when there is something to say
+
+    click.echo(printable(text), err=True)

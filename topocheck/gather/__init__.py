@@ -1,0 +1,1 @@
+"""Ways to bring snapshots together: one file a way."""

@@ -1,0 +1,215 @@
+"""Evidence as the user names it: files, folders, `-`, `LABEL=FILE`.
+
+Every file is recognised by what is in it. One that nothing recognises is an error: evidence that is
+silently left out would be a hole in the verdict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+from topocheck.errors import InputError, UsageError
+from topocheck.gather.stream import is_snapshot, open_stream, read_snapshots, undecoded
+from topocheck.inventory import Inventory
+from topocheck.probes.capture.recognise import read_capture
+from topocheck.report import InputReport
+
+__all__ = ["Argument", "arguments", "gather"]
+
+HEAD = 1 << 16
+BUFFER = 1 << 20
+MOST_HOSTS = 16
+MOST_CAPTURE = 256 << 20
+"""Captured text larger than this is refused: 256 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One file to read."""
+
+    name: str
+    """As the user gave it, or found in the user's folder."""
+    label: str | None
+    """Host that the user says it is of."""
+
+
+@dataclass(slots=True)
+class _Input:
+    """What one file gave, while it is read."""
+
+    name: str
+    kinds: dict[str, None] = field(default_factory=dict)
+    hosts: dict[str, None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    digest: str = ""
+
+    def report(self) -> InputReport:
+        """For the report."""
+        return InputReport(
+            name=self.name,
+            kind=", ".join(self.kinds) or "empty",
+            digest=self.digest,
+            hosts=list(self.hosts)[:MOST_HOSTS],
+            notes=self.notes,
+        )
+
+
+def arguments(names: list[str]) -> list[Argument]:
+    """Expand what the user gave into files, in a stable order.
+
+    Raises UsageError for a missing file or an empty folder.
+    """
+    found = []
+    for name in names:
+        label, path = split_label(name)
+        if path == "-":
+            found.append(Argument("-", label))
+            continue
+        place = Path(path)
+        try:
+            if place.is_dir():
+                found += [Argument(str(entry), label) for entry in files_of(place)]
+                continue
+            exists = place.exists()
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: cannot be read: {reason(error)}") from None
+        if not exists:
+            raise UsageError(
+                f"{path}: no such file: give a snapshot, a captured text, a folder of them, or -"
+            )
+        found.append(Argument(path, label))
+    return found
+
+
+def split_label(name: str) -> tuple[str | None, str]:
+    """`LABEL=FILE`; a file whose own name has a `=` is taken as it is."""
+    label, sign, path = name.partition("=")
+    if not sign or not label or "/" in label:
+        return None, name
+    try:
+        if Path(name).exists():
+            return None, name
+    except (OSError, ValueError):
+        pass
+    return label, path
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Files of a folder and its sub-folders in order, hidden ones left out."""
+    try:
+        found = sorted(
+            entry
+            for entry in folder.rglob("*")
+            if entry.is_file() and not any(part.startswith(".") for part in entry.relative_to(folder).parts)
+        )
+        list(folder.iterdir())  # rglob is silent about a folder that may not be read
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be read: {reason(error)}") from None
+    if not found:
+        raise UsageError(f"{folder}: the folder is empty: it holds no evidence")
+    return found
+
+
+def gather(files: list[Argument], inventory: Inventory, *, digests: bool = True) -> list[InputReport]:
+    """Read every file into the inventory.
+
+    `digests` may be left out where no output shows them. Raises InputError with file and line.
+    """
+    return [take(file, inventory, digests=digests).report() for file in files]
+
+
+def take(file: Argument, inventory: Inventory, *, digests: bool) -> _Input:
+    """Read one file, whatever it holds."""
+    found = _Input(file.name)
+    try:
+        with opened(file.name) as raw:
+            hashing = Hashing(raw) if digests else None
+            packed = cast(
+                "io.BufferedReader", io.BufferedReader(cast("io.RawIOBase", hashing or raw), BUFFER)
+            )
+            stream = open_stream(packed, packed.peek(HEAD), file.name)
+            if is_snapshot(stream.peek(HEAD)):
+                take_snapshots(stream, file, inventory, found)
+            else:
+                take_capture(stream.read(MOST_CAPTURE + 1), file, inventory, found)
+            found.digest = hashing.digest() if hashing else ""
+    except (OSError, EOFError) as error:
+        raise InputError(f"cannot be read: {reason(error)}", path=file.name) from None
+    return found
+
+
+def take_snapshots(stream: io.BufferedReader, file: Argument, inventory: Inventory, found: _Input) -> None:
+    """A stream of snapshots."""
+    found.kinds["topocheck snapshots"] = None
+    for snapshot in read_snapshots(stream, file.name):
+        inventory.add(snapshot, file.label)
+        host = snapshot.identity.host
+        if len(found.hosts) < MOST_HOSTS and (host.name or host.boot_id):
+            found.hosts[host.name or host.boot_id or ""] = None
+
+
+def take_capture(data: bytes, file: Argument, inventory: Inventory, found: _Input) -> None:
+    """Text that another tool wrote."""
+    if len(data) > MOST_CAPTURE:
+        raise InputError(
+            f"is larger than {MOST_CAPTURE >> 20} MiB",
+            path=file.name,
+            fix="keep the lines that matter: grep -E 'NCCL|Init|Channel' FILE",
+        )
+    for reading in read_capture(data, file.name):
+        found.kinds[reading.kind] = None
+        found.notes += [spell(note.line, note.kind, note.text) for note in reading.notes]
+        for snapshot in reading.snapshots:
+            inventory.add(undecoded(snapshot), file.label)
+            host = snapshot.identity.host
+            name = file.label if host.name is None else host.name
+            if name:
+                found.hosts[name] = None
+    if not found.hosts:
+        found.notes.append(f"names no host: give it as NODE={file.name} to say which node it is of")
+
+
+def spell(line: int | None, kind: str, text: str) -> str:
+    """A note of a parser in one line."""
+    return f"line {line}: {kind}: {text}" if line is not None else f"{kind}: {text}"
+
+
+def opened(name: str) -> IO[bytes]:
+    """The bytes of a file or of standard input."""
+    return sys.stdin.buffer if name == "-" else Path(name).open("rb", buffering=0)
+
+
+class Hashing(io.RawIOBase):
+    """A stream that digests what is read from it."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        super().__init__()
+        self._raw = raw
+        self._hash = hashlib.sha256()
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read and digest."""
+        data = self._raw.read(len(buffer))
+        self._hash.update(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def digest(self) -> str:
+        """Digest of the whole, what a reader left unread included."""
+        while data := self._raw.read(BUFFER):
+            self._hash.update(data)
+        return f"sha256:{self._hash.hexdigest()}"
+
+
+def reason(error: Exception) -> str:
+    """The system's words without its numbers and paths."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -1,0 +1,136 @@
+"""Snapshots from JSON: one document, or one document a line; plain, gzip or zstd.
+
+Documents are decoded one at a time and handed on, so that a stream of 12,500 nodes needs no more
+memory than one of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from typing import IO, cast
+
+import msgspec
+
+from topocheck.errors import SnapshotError
+from topocheck.snapshot import SCHEMA, FullSnapshot, Snapshot
+
+__all__ = ["decode_snapshot", "is_snapshot", "open_stream", "read_snapshots", "undecoded"]
+
+BUFFER = 1 << 20
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+MAJOR = SCHEMA.rpartition("/")[2]
+
+DECODER = msgspec.json.Decoder(Snapshot)
+
+
+def is_snapshot(head: bytes) -> bool:
+    """The first bytes of a file are those of a snapshot, or of a stream of them."""
+    return head.lstrip().startswith(b"{") and b'"topocheck.snapshot/' in head
+
+
+def open_stream(raw: io.BufferedReader, head: bytes, path: str) -> io.BufferedReader:
+    """Unpack gzip and zstd by their first bytes. Raises SnapshotError if zstd support is missing."""
+    if head.startswith(GZIP):
+        return io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), BUFFER)
+    if head.startswith(ZSTD):
+        try:
+            import zstandard  # noqa: PLC0415 - an extra, imported only where used
+        except ImportError:
+            raise SnapshotError(
+                "is packed with zstd and the package zstandard is not installed",
+                path=path,
+                fix="install topocheck-placement[zstd], or unpack it (zstd -d) first",
+            ) from None
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw), BUFFER)
+    return raw
+
+
+def read_snapshots(stream: IO[bytes], path: str) -> Iterator[Snapshot]:
+    """Decode every document of a stream. Raises SnapshotError with the line of the first bad one."""
+    try:
+        for number, line in enumerate(stream, 1):
+            if number == 1 and not is_whole(line):
+                yield decode_snapshot(line + stream.read(), path, None)
+                return
+            if line.strip():
+                yield decode_snapshot(line, path, number)
+    except (OSError, EOFError) as error:
+        raise SnapshotError(f"cannot be read: {error}", path=path) from None
+
+
+def is_whole(line: bytes) -> bool:
+    """The first line holds a whole document: otherwise the file is one document over several lines."""
+    text = line.strip()
+    return not text or (text.startswith(b"{") and text.endswith(b"}"))
+
+
+def decode_snapshot(document: bytes, path: str, line: int | None) -> Snapshot:
+    """One document as a Snapshot. Raises SnapshotError in words.
+
+    Fields that this version does not know are ignored: a newer probe may add some.
+    """
+    try:
+        snapshot = DECODER.decode(document)
+    except msgspec.ValidationError as error:
+        raise SnapshotError(
+            explain(document, error), path=path, line=line, fix="see topocheck schema snapshot"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotError(
+            f"is not JSON: {error}",
+            path=path,
+            line=line,
+            fix="one snapshot a line, as topocheck probe prints it",
+        ) from None
+    name, _, major = snapshot.schema.partition("/")
+    if name != "topocheck.snapshot" or major != MAJOR:
+        raise SnapshotError(
+            f"has schema {snapshot.schema[:60]!r}, this version reads {SCHEMA}",
+            path=path,
+            line=line,
+            fix="use the topocheck of the probe that wrote it",
+        )
+    check_ordinals(snapshot, path, line)
+    return snapshot
+
+
+def explain(document: bytes, error: msgspec.ValidationError) -> str:
+    """What a document lacks, in words; a foreign schema first."""
+    try:
+        schema = json.loads(document).get("schema")
+    except (ValueError, AttributeError, RecursionError):
+        schema = SCHEMA
+    if schema is not None and schema != SCHEMA:
+        return f"has schema {str(schema)[:60]!r}, this version reads {SCHEMA}"
+    return str(error).replace("Object missing", "missing").replace("Expected", "expected")
+
+
+def check_ordinals(snapshot: Snapshot, path: str, line: int | None) -> None:
+    """Ordinals that name a GPU the snapshot does not list would point anywhere."""
+    count = len(snapshot.identity.gpus)
+    for claim in snapshot.ranks:
+        if claim.gpu is not None and not 0 <= claim.gpu < count:
+            raise bad_ordinal(f"rank {claim.rank}", claim.gpu, count, path, line)
+    if snapshot.observed is None:
+        return
+    for member in snapshot.observed.comms:
+        if member.gpu is not None and not 0 <= member.gpu < count:
+            raise bad_ordinal(f"member {member.rank} of {member.comm}", member.gpu, count, path, line)
+
+
+def bad_ordinal(about: str, gpu: int, count: int, path: str, line: int | None) -> SnapshotError:
+    """The sentence for an ordinal outside the list of GPUs."""
+    return SnapshotError(
+        f"{about} uses GPU ordinal {gpu} and identity.gpus lists {count}",
+        path=path,
+        line=line,
+        fix="ordinals count from 0 in identity.gpus",
+    )
+
+
+def undecoded(snapshot: FullSnapshot) -> Snapshot:
+    """The same snapshot as a stream would give it: its hardware as bytes."""
+    return DECODER.decode(msgspec.json.encode(snapshot))
