@@ -46,7 +46,7 @@ def gpu_has_its_links(ask: Ask, load: Load) -> Iterator[Finding]:
         if fact:
             yield short_of_links(load, node, gpu, fact, severity)
     if judged < node.shape.gpus:
-        ask.gap("NVLinks of each GPU", [node.name], f"nvidia-smi nvlink -s, given as {node}=FILE")
+        ask.gap("NVLinks of each GPU", [node.name], "nvidia-smi nvlink -s, given as NODE=FILE")
 
 
 def short_by(shape: Shape, gpu: int) -> tuple[str, Severity] | None:

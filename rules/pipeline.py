@@ -142,7 +142,7 @@ def nic_is_near(ask: Ask, end: End) -> Iterator[Finding]:
             ask.gap(
                 "which NIC is near each GPU",
                 [end.node.name],
-                f"nvidia-smi topo -m with its NIC columns, given as {end.node}=FILE",
+                "nvidia-smi topo -m with its NIC columns, given as NODE=FILE",
             )
         elif near[0] == "SYS":
             far.append(device.ordinal)

@@ -265,7 +265,7 @@ def group_is_uniform(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
             continue
         model = shape.hardware.gpus[device.ordinal].model
         if model is None:
-            ask.gap("GPU models", [device.node.name], f"nvidia-smi -L, given as {device.node}=FILE")
+            ask.gap("GPU models", [device.node.name], "nvidia-smi -L, given as NODE=FILE")
         else:
             models.setdefault(model, []).append(rank)
     if len(models) > 1:
@@ -295,7 +295,7 @@ def group_in_one_numa(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
             ask.gap(
                 "NUMA node of each GPU",
                 [device.node.name],
-                f"nvidia-smi topo -m, given as {device.node}=FILE",
+                "nvidia-smi topo -m, given as NODE=FILE",
             )
         else:
             numa.setdefault(place, []).append(device)

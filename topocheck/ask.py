@@ -17,8 +17,7 @@ from topocheck.ranges import fold
 
 __all__ = ["Answer", "Ask", "Device", "Gap"]
 
-TOPO = "nvidia-smi topo -m, given as {node}=FILE"
-PROBE = "topocheck probe on {node}"
+TOPO = "nvidia-smi topo -m, given as NODE=FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,7 @@ class Ask:
         ordinal = None if node.machine is None else node.machine.at_index(index)
         if ordinal is None:
             whole = node.machine is not None and node.machine.coverage.gpus == "all"
-            supply = f"nvidia-smi -L, given as {node.name}=FILE"
+            supply = "nvidia-smi -L, given as NODE=FILE"
             self.gap(f"GPU {index}", [node.name], supply, because="ID015" if whole else None)
             return None
         return Device(node, ordinal)
@@ -149,7 +148,7 @@ class Ask:
         if shape is not None and max(a.ordinal, b.ordinal) < shape.gpus:
             link = shape.link(a.ordinal, b.ordinal)
         if link is None:
-            self.gap("link of each pair of GPUs", [a.node.name], TOPO.format(node=a.node.name))
+            self.gap("link of each pair of GPUs", [a.node.name], TOPO)
         return link
 
     def peer(self, a: Device, b: Device) -> str | None:
@@ -164,7 +163,7 @@ class Ask:
             self.gap(
                 "peer access of each pair of GPUs",
                 [a.node.name],
-                f"nvidia-smi topo -p2p r, given as {a.node.name}=FILE",
+                "nvidia-smi topo -p2p r, given as NODE=FILE",
             )
             return None
         return next((status for status in known if status != "OK"), "OK")
@@ -174,6 +173,6 @@ class Ask:
         self.asked += 1
         machine = node.machine
         if machine is None or machine.coverage.gpus != "all":
-            self.gap("the list of GPUs", [node.name], f"nvidia-smi -L, given as {node.name}=FILE")
+            self.gap("the list of GPUs", [node.name], "nvidia-smi -L, given as NODE=FILE")
             return None
         return len(machine.gpus)

@@ -32,7 +32,7 @@ __all__ = ["Node", "Placement", "place"]
 Kept = TypeVar("Kept")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One place of the plan, or a host with ranks that has none."""
 

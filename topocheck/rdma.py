@@ -13,8 +13,8 @@ __all__ = ["Rdma", "rdma_of"]
 
 BROKEN = {
     "no-verbs": "libibverbs cannot be opened",
-    "no-rdma-device": "NCCL found no RDMA device",
     "device-open-failed": "an RDMA device could not be opened",
+    "no-rdma-device": "NCCL found no RDMA device",
     "verbs-call-failed": "a verbs call was refused",
     "ofi-no-provider": "the network plugin found no provider",
 }

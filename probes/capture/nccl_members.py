@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from topocheck.probes.capture.bus import parse_bus
 from topocheck.probes.capture.nccl_lines import Clique, Hop, Seat, Step
 from topocheck.probes.capture.nccl_prefix import Record, Writer
 
@@ -46,11 +47,18 @@ class Member:
         """The communicator may have existed when that line was written."""
         return self.started <= line and (self.ended is None or line <= self.ended)
 
-    def fits(self, hop: Hop) -> bool:
-        """The connection can be one of this communicator, seen from this rank."""
-        size = self.seat.size
-        inside = size is None or max(hop.src, hop.dst) < size
-        return inside and (hop.near is None or hop.near == self.seat.rank)
+    def seats_device(self, device: str | None) -> bool:
+        """The device in the bracket of a channel line can be this rank's.
+
+        It is a bus id up to 2.18.1, an NVML index later, a CUDA number before 2.5.
+        """
+        seat = self.seat
+        if device is None:
+            return True
+        if len(device) > 2:
+            return seat.bus is None or parse_bus(device) == seat.bus
+        known = {seat.nvml, seat.cuda}
+        return seat.nvml is None or (device.isdecimal() and int(device) in known)
 
 
 def join_lines(seats: Iterable[tuple[Record, Seat]]) -> list[Member]:
@@ -111,10 +119,12 @@ class Members:
 
     def __init__(self, members: Iterable[Member]) -> None:
         self._by_writer: dict[Writer, list[Member]] = defaultdict(list)
+        self._by_name: dict[str, dict[int, Member]] = defaultdict(dict)
         self._steps: dict[tuple[Writer, int | None], list[tuple[int, Member]]] = defaultdict(list)
         for member in members:
             writer = member.record.writer
             self._by_writer[writer].append(member)
+            self._by_name[member.name][member.seat.rank] = member
             steps = self._steps[writer, member.record.tid]
             steps.extend((line, member) for line in (member.started, member.completed) if line)
         for steps in self._steps.values():
@@ -133,11 +143,21 @@ class Members:
             fitting = [member for member in mine if member.seat.pointer == hop.pointer]
         else:
             building = self._completed_next(record)
-            if building and building.fits(hop):
+            if building and self._fits(building, hop):
                 return building.name
-            fitting = [member for member in mine if member.lives(record.line) and member.fits(hop)]
+            fitting = [member for member in mine if member.lives(record.line) and self._fits(member, hop)]
         names = {member.name for member in fitting}
         return names.pop() if len(names) == 1 else None
+
+    def _fits(self, member: Member, hop: Hop) -> bool:
+        """The connection can be one of that communicator: its ranks exist there, on those devices."""
+        seat, ranks = member.seat, self._by_name[member.name]
+        if hop.near not in {None, seat.rank}:
+            return False
+        if seat.size is not None and max(hop.src, hop.dst) >= seat.size:
+            return False
+        ends = ((hop.src, hop.src_dev), (hop.dst, hop.dst_dev))
+        return all(rank not in ranks or ranks[rank].seats_device(device) for rank, device in ends)
 
     def at(self, record: Record) -> Member | None:
         """The membership that a thread was working on when it wrote a line of initialisation."""

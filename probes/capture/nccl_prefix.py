@@ -105,8 +105,9 @@ def parse_line(line: str, number: int) -> Iterator[Record]:
             yield record
         return
     begin = 0
+    tagged = "<std" in line
     for place, (mark, writer) in enumerate(found):
-        tag = MPI.search(line, begin, writer.start()) if "<std" in line else None
+        tag = MPI.search(line, begin, writer.start()) if tagged else None
         begin = mark.end()
         last = place + 1 == len(found)
         message = line[begin:] if last else without_tag(line[begin : found[place + 1][1].start()])

@@ -46,8 +46,9 @@ ABSENT = frozenset(
     {"", "n/a", "not supported", "unknown error", "not available", "unknown", "insufficient permissions"}
 )
 
+DOTS = r"(?:\.{2,}|…)"
 ELISION = re.compile(
-    r"\s*(?:\.{2,}|…+|\[?\s*(?:\.{3}|…)?\s*(?:truncated|snip|omitted|cut)\b.*)\s*", re.IGNORECASE
+    rf"\s*[\[(<]?\s*(?:{DOTS}|{DOTS}?\s*(?:truncated|snip|snipped|omitted)\b.*)\s*[\])>]?\s*", re.IGNORECASE
 )
 
 
