@@ -228,8 +228,8 @@ def host_is_one_machine(ask: Ask, node: Node) -> Iterator[Finding]:
         if placement.node_of.get(b) == node.index or placement.node_of.get(a) == node.index:
             names = [inventory.machines[index].name for index in (a, b)]
             yield Finding(
-                message=f"GPU {uuid} appears on {names[0]} and on {names[1]}: the two are one machine, or one "
-                "of the captures is of another",
+                message=f"GPU {uuid} appears on {names[0]} and on {names[1]}: the two are one machine, or "
+                "one of the captures is of another",
                 fix="key hosts by boot id: give both nodes' /proc/sys/kernel/random/boot_id",
                 cause="one GPU on two hosts",
                 subjects=tuple(names),

@@ -107,7 +107,8 @@ def short_of_links(load: Load, node: Node, gpu: int, fact: str, severity: Severi
     return Finding(
         message=f"GPU {gpu if index is None else index} ({node.gpu_name(gpu)}) of {node} has {fact}: every "
         "all-reduce through it slows down or leaves NVLink, while logs still say P2P",
-        fix=f"drain {node}, reset or reseat the GPU, and check nvidia-smi nvlink -s and the kernel log for Xid",
+        fix=f"drain {node}, reset or reseat the GPU, and check nvidia-smi nvlink -s and the kernel log "
+        "for Xid",
         cause="links missing",
         subjects=(f"GPU {gpu if index is None else index} of {node}",),
         evidence=(

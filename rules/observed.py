@@ -68,17 +68,18 @@ def tensor_edges_over_p2p(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
         pairs = {tuple(sorted((f.src or 0, f.dst or 0))) for f in slow if severity_of(ask, f) == severity}
         lines = [flow for flow in slow if severity_of(ask, flow) == severity]
         if pairs:
+            how = lines[0].edge.how or lines[0].edge.via
+            ran = first(f"ranks {a}-{b} ran over {how}" for a, b in sorted(pairs))
             yield Finding(
-                message=f"TP group {group.index}: "
-                f"{first(f'ranks {a}-{b} ran over {lines[0].edge.how or lines[0].edge.via}' for a, b in sorted(pairs))}"
-                " instead of P2P: their exchange goes through host memory",
+                message=f"TP group {group.index}: {ran} instead of P2P: their exchange goes through "
+                "host memory",
                 fix="check peer access (nvidia-smi topo -p2p r), NCCL_P2P_DISABLE and NCCL_P2P_LEVEL; if the "
                 "hardware has none, keep TP on the pairs that have it",
                 cause=f"no P2P ({severity})",
                 subjects=tuple(f"ranks {a}-{b}" for a, b in sorted(pairs)),
                 evidence=tuple(flow.evidence() for flow in lines),
                 severity="error" if severity == "error" else "warning",
-                ranks=tuple(sorted(pairs)[0]),
+                ranks=min(pairs),
                 mark="edge",
             )
     seen = {rank for flow in inside for rank in (flow.src, flow.dst)}
@@ -149,9 +150,10 @@ def edges_use_gpudirect(ask: Ask, placement: Placement) -> Iterator[Finding]:
                 f"NCCL disabled it on {first(nodes)} for {first(dict.fromkeys(f.value for _, f in refused))}"
             )
         yield Finding(
-            message=f"GPUDirect RDMA is not used: {'; '.join(parts)}. Messages are staged through host memory",
-            fix="load nvidia_peermem or use dma-buf on every node, keep the NIC on the GPU's PCIe switch, and "
-            "check NCCL_NET_GDR_LEVEL",
+            message=f"GPUDirect RDMA is not used: {'; '.join(parts)}. Messages are staged through host "
+            "memory",
+            fix="load nvidia_peermem or use dma-buf on every node, keep the NIC on the GPU's PCIe switch, "
+            "and check NCCL_NET_GDR_LEVEL",
             cause="no GPUDirect",
             subjects=(*(f"edge {flow}" for flow in staged), *nodes),
             evidence=(*(flow.evidence() for flow in staged), *(spell(fact) for _, fact in refused)),

@@ -102,8 +102,8 @@ def boundary_has_rdma(ask: Ask, boundary: Boundary) -> Iterator[Finding]:
 def boundary_without_rdma(boundary: Boundary, node: Node, rdma: Rdma, severity: Severity) -> Finding:
     """The finding of one end without RDMA."""
     return Finding(
-        message=f"stage boundary {boundary} has no RDMA at {node}: {rdma.reason}. Every microbatch crosses it "
-        "over sockets",
+        message=f"stage boundary {boundary} has no RDMA at {node}: {rdma.reason}. Every microbatch crosses "
+        "it over sockets",
         fix=rdma_fix(rdma),
         cause=f"no RDMA: {rdma.cause}",
         subjects=(str(boundary),),
@@ -119,7 +119,7 @@ def rdma_fix(rdma: Rdma) -> str:
     return {
         "no-verbs": "install libibverbs (rdma-core) in the image where the ranks run",
         "no-rdma-device": "mount /dev/infiniband into the container and check that the ports are active",
-        "device-open-failed": "give the container /dev/infiniband and CAP_IPC_LOCK, and check its permissions",
+        "device-open-failed": "give the container /dev/infiniband and CAP_IPC_LOCK; check its permissions",
         "verbs-call-failed": "raise the locked-memory limit to unlimited where the ranks run (ulimit -l)",
         "ofi-no-provider": "install the fabric's provider and expose its devices to the container",
         "switched off": "unset the variable",
@@ -127,7 +127,7 @@ def rdma_fix(rdma: Rdma) -> str:
     }.get(rdma.cause, "find out why NCCL chose sockets: NCCL_DEBUG=INFO, the lines after NET/IB")
 
 
-@rule("PP004", "the NIC of a boundary is near its GPU", over=lambda p: boundary_gpus(p), severity="warning")
+@rule("PP004", "the NIC of a boundary is near its GPU", over=lambda p: boundary_gpus(p), severity="warning")  # noqa: PLW0108 - it stands below
 def nic_is_near(ask: Ask, end: End) -> Iterator[Finding]:
     """PIX and PXB are near, SYS is far; PHB and NODE say nothing unless another NIC is nearer."""
     ask.rest_on(ask.placement.placed.basis)
@@ -152,9 +152,10 @@ def nic_is_near(ask: Ask, end: End) -> Iterator[Finding]:
         ]
         names = [f"GPU{gpu if index is None else index}" for gpu, index in zip(far, indexes, strict=True)]
         yield Finding(
-            message=f"{first(names)} of {end.node} send stage boundaries and have only NICs across the socket "
-            "interconnect (SYS)",
-            fix="let the ranks of the boundary use GPUs with a NIC on their PCIe switch, or accept the slower path",
+            message=f"{first(names)} of {end.node} send stage boundaries and have only NICs across the "
+            "socket interconnect (SYS)",
+            fix="let the ranks of the boundary use GPUs with a NIC on their PCIe switch, or accept the "
+            "slower path",
             cause="boundary NIC is far",
             subjects=tuple(f"{name} of {end.node}" for name in names),
             evidence=(
@@ -241,9 +242,11 @@ def order_is_inside_out(ask: Ask, placement: Placement) -> Iterator[Finding]:
         ranks, places = swapped[0]
         names = [placement.nodes[place].name for place in sorted(places)]
         yield Finding(
-            message=f"{len(swapped)} TP groups cross nodes while {first(names)} each hold several stages: TP, "
-            "which all-reduces in every layer, takes the network, and PP, which sends one activation, NVLink",
-            fix="exchange the two: let consecutive ranks of a node form the TP group (TP innermost in the order)",
+            message=f"{len(swapped)} TP groups cross nodes while {first(names)} each hold several stages: "
+            "TP, which all-reduces in every layer, takes the network, and PP, which sends one activation, "
+            "NVLink",
+            fix="exchange the two: let consecutive ranks of a node form the TP group (TP innermost in the "
+            "order)",
             cause="inside out",
             subjects=tuple(f"TP ranks {fold(ranks)}" for ranks, _ in swapped[:8]),
             count=len(swapped),

@@ -121,8 +121,8 @@ def crossing_fix(placement: Placement, nodes: list[Node], shared: bool | None, p
     fits = max((d for d in range(1, most + 1) if size % d == 0), default=1)
     if fits == size:
         return (
-            f"keep each TP group's {size} ranks on one node: order the ranks so that blocks of {size} share a "
-            "node (hostfile order, block distribution, or node ranks)"
+            f"keep each TP group's {size} ranks on one node: order the ranks so that blocks of {size} share "
+            "a node (hostfile order, block distribution, or node ranks)"
         )
     if fits > 1:
         stages = placement.layout.size("pipeline") * size // fits

@@ -21,6 +21,7 @@ from topocheck.snapshot import (
     GpuId,
     Hardware,
     Host,
+    JobFact,
     NicId,
     Observed,
     ProbeFault,
@@ -123,6 +124,8 @@ class Inventory:
         self.machines: list[Machine] = []
         self.unlabelled: list[Snapshot] = []
         """Snapshots of a host that the text does not name."""
+        self.job: list[JobFact] = []
+        """Statements about the whole job, whatever host they were found on."""
         self.claims: dict[str, ClaimColumns] = {}
         """Claims by world name."""
         self.twice: list[tuple[str, int, int]] = []
@@ -143,6 +146,7 @@ class Inventory:
     def add(self, snapshot: Snapshot, label: str | None = None) -> None:
         """Take one snapshot. `label` is the name the user gave to a file that names no host."""
         host = snapshot.identity.host
+        self.job += snapshot.job
         if label is not None:
             host = labelled(host, label)
             snapshot = msgspec.structs.replace(

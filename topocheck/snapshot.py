@@ -29,6 +29,7 @@ __all__ = [
     "Hardware",
     "Host",
     "Identity",
+    "JobFact",
     "Limits",
     "LinkMatrix",
     "LogFact",
@@ -387,6 +388,39 @@ class Observed(Record, frozen=True, kw_only=True):
     """Further statements."""
 
 
+class JobFact(Record, frozen=True, kw_only=True):
+    """One statement about the whole job: a launch command, a script, a manifest or a start-up log made it.
+
+    It speaks of the job whatever host it was found on. `kind` is from a closed vocabulary:
+
+    engine, engine-version      value: name as in a plan; version
+    requested-size, size        name: axis as in `parallel:`, value: number; asked for, and in force
+    world, nodes                value: number of ranks, of nodes
+    processes, processes-per-node, gpus-per-node, gpus-per-task, local-gpus   value: number
+    node-rank                   value: number given on a command line, or `constant N` in a manifest
+    node-order                  value: host names in the launcher's order, separated by blanks
+    host-slots, include         name: host, value: slots; list of GPU indexes selected on it
+    rendezvous                  name: subsystem (master, dist-init, dp-master, gloo), value: address[:port]
+    layers                      value: layers of each stage, `15,15,16,15`
+    option                      name: variable or flag that a rule may look at, value: its value
+    rank                        name: host if known, value: a global rank that announced itself
+    device-error                name: host if known, value: a rank whose device number is invalid
+    refused                     value: the engine's own words when it refused to start
+    abort                       value: the line by which initialisation ended
+    """
+
+    kind: str
+    """What is stated."""
+    name: str = ""
+    """About which axis, host, subsystem or option."""
+    value: str = ""
+    """What it says."""
+    engine: str | None = None
+    """Engine whose words these are."""
+    at: At | None = None
+    """Where it was read."""
+
+
 class Software(Record, frozen=True, kw_only=True):
     """Versions in force on the node."""
 
@@ -492,6 +526,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """What changes by itself (`State`)."""
     observed: Observed | None = None
     """What the running job showed; None where nothing of it was looked at."""
+    job: tuple[JobFact, ...] = ()
+    """Statements about the whole job found here."""
     faults: tuple[ProbeFault, ...] = ()
     """What could not be read."""
 

@@ -53,7 +53,7 @@ class Flow:
 
 
 def global_members(placement: Placement, comm: Communicator) -> dict[int, int]:
-    """Global rank of each rank of a communicator, by machine and GPU; ranks that are not tied are left out."""
+    """Global rank of each rank of a communicator, by machine and GPU; untied ones are left out."""
     if comm.size == placement.world:
         return {rank: rank for rank in range(placement.world)}
     column = placement.columns["observed"]

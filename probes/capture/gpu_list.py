@@ -33,10 +33,11 @@ KIND = "nvidia-smi -L"
 
 MIG = re.compile(r"\s*MIG ")
 
-FAILURE = re.compile(
-    r"Unable to determine the device handle for gpu|NVIDIA-SMI has failed|Failed to initialize NVML"
-    r"|No devices were found",
-    re.IGNORECASE,
+FAILURES = (
+    "Unable to determine the device handle for",
+    "NVIDIA-SMI has failed",
+    "Failed to initialize NVML",
+    "No devices were found",
 )
 """What nvidia-smi prints in place of some or all GPUs."""
 
@@ -47,7 +48,11 @@ def parse(text: Text) -> list[Reading]:
     for view in read_views(text):
         if not view.about_links:
             views.setdefault(view.section.host or view.section.start, []).append(view)
-    failures = [n for n, line in enumerate(text.lines, 1) if len(line) < 400 and FAILURE.search(line)]
+    failures = [
+        number
+        for number, line in enumerate(text.lines, 1)
+        if len(line) < 400 and any(words in line for words in FAILURES)
+    ]
     readings = [_reading(text, found, failures) for found in views.values()]
     return readings + _faults(text, failures)
 

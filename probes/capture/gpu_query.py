@@ -67,10 +67,15 @@ def parse(text: Text) -> list[Reading]:
 
 
 def _tables(text: Text) -> Iterator[_Table]:
-    starts = [
+    likely = [
         number
         for number, line in enumerate(text.lines, 1)
-        if len(line) < 2000 and (_columns(line) is not None or "--query-gpu" in line)
+        if len(line) < 2000 and ("uuid" in line or "bus_id" in line or "index" in line)
+    ]
+    starts = [
+        number
+        for number in likely
+        if "--query-gpu" in text.lines[number - 1] or _columns(text.lines[number - 1]) is not None
     ]
     if not starts:
         return

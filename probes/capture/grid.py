@@ -157,7 +157,8 @@ def _grid(text: Text, number: int, header: _Header, words: Words) -> Grid:
     if twice:
         raise CaptureError(f"the header names {twice[0]} twice", path=text.source, line=number, fix=FIX)
     grid.notes += [Note(number, "repaired", f"{token} are two headings") for token in header.glued]
-    for count, line in enumerate(text.lines[number:], number + 1):
+    for count in range(number + 1, len(text.lines) + 1):
+        line = text.lines[count - 1]
         if not line.strip() or is_elision(line):
             continue
         found = _split_row(line, grid.columns, words)
@@ -166,6 +167,7 @@ def _grid(text: Text, number: int, header: _Header, words: Words) -> Grid:
         grid.end = count
         grid.lines.add(count)
         _take_row(text, grid, count, found)
+    _drop_bare(grid)
     if grid.missing:
         many = f"{len(grid.missing)} rows are" if len(grid.missing) > 1 else "1 row is"
         grid.notes.append(Note(grid.end, "cut", f"{many} missing: {name_ranges(grid.missing)}"))
@@ -178,8 +180,7 @@ def _take_row(text: Text, grid: Grid, line: int, found: _Split) -> None:
     """Put a row into the grid, if it aligns; a short last line of the text is a cut one."""
     label, cells, tail, glued = found
     wanted = len(grid.columns)
-    bare = bool(grid.tail) and label.startswith("GPU") and not tail
-    if len(cells) <= wanted and (len(cells) < wanted or bare) and _is_last(text, line):
+    if len(cells) < wanted and not any(rest.strip() for rest in text.lines[line:]):
         grid.notes.append(Note(line, "cut", f"row {label} ends after {len(cells)} of {wanted} cells"))
         return
     problem = None
@@ -197,9 +198,18 @@ def _take_row(text: Text, grid: Grid, line: int, found: _Split) -> None:
     grid.rows.setdefault(label, Row(line, tuple(cells), tuple(tail)))
 
 
-def _is_last(text: Text, line: int) -> bool:
-    """Nothing follows in the whole text, so a short row is one that was cut; even its last word may be."""
-    return not any(rest.strip() for rest in text.lines[line:])
+def _drop_bare(grid: Grid) -> None:
+    """Forget GPU rows that end before their affinities, if other rows have them or are missing.
+
+    Such a row was cut or wrapped, and its last word may be a part (`NV1` of `NV12`). Machines that
+    print no affinities print none in all rows.
+    """
+    gpus = [name for name in grid.rows if name.startswith("GPU")]
+    bare = [name for name in gpus if grid.tail and not grid.rows[name].tail]
+    if len(bare) == len(gpus) and not grid.missing:
+        return
+    for name in bare:
+        grid.notes.append(Note(grid.rows.pop(name).line, "cut", f"row {name} ends before its affinities"))
 
 
 _Split = tuple[str, list[str], list[str], list[str]]

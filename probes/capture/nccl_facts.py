@@ -75,9 +75,9 @@ NO_PROVIDER = (
 
 def parse_facts(level: str, message: str) -> list[Fact]:
     """The facts in one message, in its order; [] for most messages."""
-    for needle, reader in READERS:
+    for needle, parse in PARSERS:
         if needle in message:
-            facts = reader(message)
+            facts = parse(message)
             if facts:
                 return facts
     if level == "WARN":
@@ -104,43 +104,43 @@ def failed_call(call: str) -> Fact:
     return ("device-open-failed" if call == "ibv_open_device" else "verbs-call-failed", call)
 
 
-def read_version(message: str) -> list[Fact]:
+def _parse_version(message: str) -> list[Fact]:
     match = re.match(r"NCCL version (\d{1,3}\.\d{1,3}\.[\w.+-]{1,60})", message)
     return [("nccl-version", match[1])] if match else []
 
 
-def read_network(message: str) -> list[Fact]:
+def _parse_network(message: str) -> list[Fact]:
     match = re.match(
         r"(?:Using (?:internal )?network|Assigned NET plugin) (.{1,100}?)(?: to comm)?$", message
     )
     return [("network", match[1])] if match else []
 
 
-def read_devices(message: str) -> list[Fact]:
+def _parse_devices(message: str) -> list[Fact]:
     listed, _, oob = message.partition("OOB ")
     facts = [("hca", device) for device in DEVICE.findall(listed)]
     return facts + [("oob", f"{name}:{address}") for name, address in INTERFACE.findall(oob)]
 
 
-def read_interfaces(message: str) -> list[Fact]:
+def _parse_interfaces(message: str) -> list[Fact]:
     return [("socket-interface", f"{name}:{address}") for name, address in INTERFACE.findall(message)]
 
 
-def read_fused(message: str) -> list[Fact]:
+def _parse_fused(message: str) -> list[Fact]:
     match = re.search(r"Made virtual device \[\d{1,4}\] name=(\S{1,200})", message)
     return [("nic-fused", match[1])] if match and "+" in match[1] else []
 
 
-def read_open_failed(message: str) -> list[Fact]:
+def _parse_open_failed(message: str) -> list[Fact]:
     match = re.search(r"Unable to open device (\S{1,100})", message)
     return [("device-open-failed", match[1])] if match else []
 
 
-def read_no_verbs(message: str) -> list[Fact]:
+def _parse_no_verbs(message: str) -> list[Fact]:
     return [("no-verbs", "libibverbs")] if "libibverbs" in message else []
 
 
-def read_plugin(message: str) -> list[Fact]:
+def _parse_plugin(message: str) -> list[Fact]:
     """`NET/Plugin`: loaded or not. The symbols of other API versions that it lacks are no fault."""
     match = re.search(r"Loaded net plugin (.{1,100}?)(?: \(v\d{1,3}\))?$", message)
     if match:
@@ -152,12 +152,12 @@ def read_plugin(message: str) -> list[Fact]:
     return [("plugin-missing", match[1] if match else "")]
 
 
-def read_p2p_plugin(message: str) -> list[Fact]:
+def _parse_p2p_plugin(message: str) -> list[Fact]:
     match = re.match(r"P2P plugin (\S{1,100})", message)
     return [("plugin-loaded", match[1])] if match else []
 
 
-def read_gdr(message: str) -> list[Fact]:
+def _parse_gdr(message: str) -> list[Fact]:
     match = GDR.search(message)
     if not match:
         return []
@@ -166,19 +166,19 @@ def read_gdr(message: str) -> list[Fact]:
     return [(kind, match["hca"] or match["pair"] + far)]
 
 
-def read_p2p_disabled(message: str) -> list[Fact]:
+def _parse_p2p_disabled(message: str) -> list[Fact]:
     match = re.search(r"between (NVLINK )?connected (GPUs \d{1,4} and \d{1,4})", message)
     return [("p2p-disabled", (match[1] or "") + match[2])] if match else []
 
 
-def read_duplicate(message: str) -> list[Fact]:
+def _parse_duplicate(message: str) -> list[Fact]:
     found = parse_duplicate(message)
     if found:
         return [("duplicate-gpu", f"rank {found[0]} rank {found[1]} bus {found[2]}")]
     return [("duplicate-gpu", "")] if "Multiple Ranks are using the same GPU" in message else []
 
 
-def read_environment(message: str) -> list[Fact]:
+def _parse_environment(message: str) -> list[Fact]:
     match = ENVIRONMENT.search(message)
     if not match or not ALLOWED.fullmatch(match["name"]):
         return []
@@ -187,46 +187,46 @@ def read_environment(message: str) -> list[Fact]:
     return [*facts, ("hostid", value)] if match["name"] == "NCCL_HOSTID" else facts
 
 
-def read_invalid(message: str) -> list[Fact]:
+def _parse_invalid(message: str) -> list[Fact]:
     match = INVALID.search(message)
     known = match is not None and ALLOWED.fullmatch(match["name"])
     return [("env-invalid", f"{match['name']}={match['value']}")] if match and known else []
 
 
-def read_missing_device(message: str) -> list[Fact]:
+def _parse_missing_device(message: str) -> list[Fact]:
     match = re.search(r"XML Import Channel : (dev \S{1,40}) not found", message)
     return [("topo-device-missing", match[1])] if match else []
 
 
-def read_ofi(message: str) -> list[Fact]:
+def _parse_ofi(message: str) -> list[Fact]:
     return [("ofi-no-provider", message)] if any(words in message for words in NO_PROVIDER) else []
 
 
-READERS: tuple[tuple[str, Callable[[str], list[Fact]]], ...] = (
-    ("NCCL version ", read_version),
-    ("Using network ", read_network),
-    ("Using internal network ", read_network),
-    ("Assigned NET plugin ", read_network),
-    ("NET/IB : Using ", read_devices),
+PARSERS: tuple[tuple[str, Callable[[str], list[Fact]]], ...] = (
+    ("NCCL version ", _parse_version),
+    ("Using network ", _parse_network),
+    ("Using internal network ", _parse_network),
+    ("Assigned NET plugin ", _parse_network),
+    ("NET/IB : Using ", _parse_devices),
     ("NET/IB : No device found", lambda _: [("no-rdma-device", "")]),
-    ("NET/Socket : Using ", read_interfaces),
-    ("Bootstrap : Using ", read_interfaces),
-    ("Bootstrap: Using ", read_interfaces),
-    ("Made virtual device ", read_fused),
-    ("Unable to open device ", read_open_failed),
-    ("Failed to open lib", read_no_verbs),
-    ("NET/Plugin", read_plugin),
-    ("P2P plugin ", read_p2p_plugin),
-    ("GPU Direct RDMA ", read_gdr),
-    ("P2P is disabled between ", read_p2p_disabled),
-    ("using the same GPU", read_duplicate),
-    ("Duplicate GPU detected", read_duplicate),
+    ("NET/Socket : Using ", _parse_interfaces),
+    ("Bootstrap : Using ", _parse_interfaces),
+    ("Bootstrap: Using ", _parse_interfaces),
+    ("Made virtual device ", _parse_fused),
+    ("Unable to open device ", _parse_open_failed),
+    ("Failed to open lib", _parse_no_verbs),
+    ("NET/Plugin", _parse_plugin),
+    ("P2P plugin ", _parse_p2p_plugin),
+    ("GPU Direct RDMA ", _parse_gdr),
+    ("P2P is disabled between ", _parse_p2p_disabled),
+    ("using the same GPU", _parse_duplicate),
+    ("Duplicate GPU detected", _parse_duplicate),
     ("is available but not ", lambda message: [("mnnvl-failed", message)] if "MNNVL" in message else []),
-    ("XML Import Channel", read_missing_device),
-    ("Invalid value ", read_invalid),
-    (" environment ", read_environment),
-    ("_IB_HCA set to ", read_environment),
-    ("_SOCKET_IFNAME set to ", read_environment),
-    ("NET/OFI ", read_ofi),
+    ("XML Import Channel", _parse_missing_device),
+    ("Invalid value ", _parse_invalid),
+    (" environment ", _parse_environment),
+    ("_IB_HCA set to ", _parse_environment),
+    ("_SOCKET_IFNAME set to ", _parse_environment),
+    ("NET/OFI ", _parse_ofi),
 )
-"""What to look for first, and who reads a message that holds it."""
+"""What to look for first, and what parses a message that holds it."""

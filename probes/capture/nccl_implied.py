@@ -54,7 +54,7 @@ def implied_members(log: Statements, known: Iterable[Member]) -> list[Member]:
     writers = {member.record.writer for member in known}
     hints = [
         hint
-        for writer, hint in read_hints(log).items()
+        for writer, hint in collect_hints(log).items()
         if writer not in writers and writer[1] is not None and len(hint.ranks) == 1 and len(hint.sizes) < 2
     ]
     placed = [hint for hint in hints if hint.placed]
@@ -67,7 +67,7 @@ def implied_members(log: Statements, known: Iterable[Member]) -> list[Member]:
     )
 
 
-def read_hints(log: Statements) -> dict[Writer, Hint]:
+def collect_hints(log: Statements) -> dict[Writer, Hint]:
     """Collect what each process says about its place."""
     hints: dict[Writer, Hint] = {}
     for printed, ring in ((log.rings, True), (log.places, False)):

@@ -73,7 +73,7 @@ class Block:
 
 def parse(text: Text) -> list[Reading]:
     """Read each nccl-tests header of a text; [] if there is none."""
-    return [read_block(text, block) for block in blocks(text)]
+    return [block_reading(text, block) for block in blocks(text)]
 
 
 def blocks(text: Text) -> Iterator[Block]:
@@ -81,7 +81,7 @@ def blocks(text: Text) -> Iterator[Block]:
     block = Block()
     for number, line in enumerate(text.lines, 1):
         rest = without_tags(line)[0] if "#" in line else line
-        found = read_line(number, rest)
+        found = parse_line(number, rest)
         if found:
             if any(found.rank == known.rank for known in block.lines):
                 yield block
@@ -92,13 +92,13 @@ def blocks(text: Text) -> Iterator[Block]:
                 yield block
             block = Block(version=block.version, opened=True)
         elif VERSION.match(rest):
-            block.version = read_version(rest)
+            block.version = parse_version(rest)
         block.closed = not found and (block.closed or bool(rest.strip()))
     if block.lines:
         yield block
 
 
-def read_line(number: int, line: str) -> Line | None:
+def parse_line(number: int, line: str) -> Line | None:
     """One rank; a bus number without domain and device is no address."""
     match = RANK.match(line.rstrip())
     if not match:
@@ -108,7 +108,7 @@ def read_line(number: int, line: str) -> Line | None:
     return Line(number, int(match["rank"]), pid, match["host"], int(match["device"]), bus, match["model"])
 
 
-def read_version(line: str) -> str | None:
+def parse_version(line: str) -> str | None:
     """NCCL_VERSION_CODE as `2.29.7`: up to 2.8 the parts have one digit, two and two since (nccl.h)."""
     match = VERSION.match(line)
     if not match:
@@ -119,7 +119,7 @@ def read_version(line: str) -> str | None:
     return f"{major}.{minor}.{patch}"
 
 
-def read_block(text: Text, block: Block) -> Reading:
+def block_reading(text: Text, block: Block) -> Reading:
     """One header as evidence: a claim for each rank, and the GPUs of each host in the order seen."""
     hosts = list(dict.fromkeys(line.host for line in block.lines))
     notes: tuple[Note, ...] = ()

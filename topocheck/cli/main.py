@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from topocheck import __version__
+from topocheck.cli.streams import abandon, open_streams, say
 from topocheck.errors import TopocheckError
 
 __all__ = ["COMMANDS", "cli", "main"]
@@ -29,11 +30,11 @@ COMMANDS = {
 class Lazy(click.Group):
     """A group whose commands are imported when they are needed."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
         """In the order in which a user meets them."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
@@ -63,36 +64,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code; every error is one sentence on stderr."""
+    open_streams()
     try:
         code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
         sys.stdout.flush()
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except click.exceptions.Abort:
-        return interrupted()
-    except KeyboardInterrupt:
-        return interrupted()
-    except TopocheckError as error:
-        say(f"topocheck: {error}")
-        return error.exit_code
+    except SystemExit:  # click's own answer to a closed pipe: exit 1, which would read as a shut gate
+        return reader_left()
     except BrokenPipeError:
-        # The reader left (`| head -1`). What it read was right; nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except Exception as error:  # noqa: BLE001 - the last door: a bug names itself and is never a verdict
-        say(internal(error))
-        return 3
+        return reader_left()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last door: a bug is never a verdict
+        return explain(error)
     return code if isinstance(code, int) else 0
 
 
-def interrupted() -> int:
-    """Ctrl-C."""
-    say("topocheck: interrupted: no verdict")
-    return 130
+def explain(error: BaseException) -> int:
+    """Say what went wrong in one sentence; gives the exit code that it means."""
+    if isinstance(error, click.ClickException):
+        error.show()
+        return 2
+    if isinstance(error, (click.exceptions.Abort, KeyboardInterrupt)):
+        say("topocheck: interrupted: no verdict")
+        return 130
+    if isinstance(error, TopocheckError):
+        say(f"topocheck: {error}")
+        return error.exit_code
+    say(internal(error))
+    return 3
 
 
-def internal(error: Exception) -> str:
+def reader_left() -> int:
+    """The reader of standard output left (`topocheck rules | head -1`): as if SIGPIPE had ended the run."""
+    abandon()
+    return 141
+
+
+def internal(error: BaseException) -> str:
     """A bug of topocheck in one line; the trace only where the user asks for it."""
     if os.environ.get("TOPOCHECK_TRACEBACK"):
         import traceback  # noqa: PLC0415 - only for a bug report
@@ -106,10 +112,3 @@ def internal(error: Exception) -> str:
         f"topocheck: internal error{where}: {type(error).__name__}: {error}. This is a bug of topocheck and "
         "no verdict over the job; set TOPOCHECK_TRACEBACK=1 for the trace"
     )
-
-
-def say(text: str) -> None:
-    """Words on stderr, without what a terminal would take as commands."""
-    from topocheck.render.text import printable  # noqa: PLC0415 - only when there is something to say
-
-    click.echo(printable(text), err=True)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import click
-
+from topocheck.cli.streams import say, show
 from topocheck.errors import UsageError
-from topocheck.render.text import printable
 from topocheck.report import Report
 
-__all__ = ["colour_wanted", "write_file", "write_outputs"]
+__all__ = ["colour_wanted", "one_each", "write_file", "write_outputs"]
 
 
 def colour_wanted(asked: bool | None) -> bool:
@@ -39,17 +37,26 @@ def terminal_width() -> int:
 def write_outputs(report: Report, paths: Mapping[str, str], *, colour: bool, verbose: bool) -> None:
     """Write every output that was asked for; the last line on stderr is always the verdict."""
     for name, path in paths.items():
-        text = rendered(report, name)
         if path == "-":
-            sys.stdout.write(text)
+            show(rendered(report, name), exact=True)
         else:
-            write_file(Path(path), text)
+            write_file(Path(path), rendered(report, name))
     if "-" not in paths.values():
         from topocheck.render import terminal  # noqa: PLC0415 - only where it is shown
 
-        sys.stdout.write(terminal.render(report, width=terminal_width(), colour=colour, verbose=verbose))
-    sys.stdout.flush()
-    click.echo(printable(report.sentence), err=True)
+        show(terminal.render(report, width=terminal_width(), colour=colour, verbose=verbose))
+    say(report.sentence)
+
+
+def one_each(paths: Mapping[str, str | None]) -> dict[str, str]:
+    """The outputs that were asked for. Raises UsageError if two would go to one place."""
+    wanted = {name: path for name, path in paths.items() if path is not None}
+    for name, path in wanted.items():
+        other = next((other for other, place in wanted.items() if place == path), name)
+        if other != name:
+            place = "standard output" if path == "-" else path
+            raise UsageError(f"--{other} and --{name} both write to {place}: give each a place of its own")
+    return wanted
 
 
 def rendered(report: Report, name: str) -> str:
@@ -64,16 +71,22 @@ def rendered(report: Report, name: str) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write aside, then rename: a reader sees the old file or the new one, never half of it."""
+    """Write aside, then rename: a reader sees the old file or the new one, never half of it.
+
+    A link, a pipe or a device (`/dev/null`) is written through: renaming would put a file in its place.
+    Raises UsageError if it cannot be written.
+    """
     try:
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_text(text, encoding="utf-8")
+            return
+        aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(aside).chmod(0o644)
-            Path(aside).replace(path)
+            aside.write_text(text, encoding="utf-8")
+            aside.replace(path)
         except BaseException:
-            Path(aside).unlink(missing_ok=True)
+            aside.unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a path without a name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{path}: cannot be written: {reason}") from None

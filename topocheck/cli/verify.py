@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from topocheck.checklist import Gate, build_report
-from topocheck.cli.output import colour_wanted, write_outputs
+from topocheck.cli.output import colour_wanted, one_each, write_outputs
 from topocheck.errors import UsageError
-from topocheck.gather.files import arguments, gather
+from topocheck.gather.files import arguments, gather, split_label
 from topocheck.inventory import Inventory
 from topocheck.placed import placement_report
 from topocheck.placement import place
@@ -60,10 +60,11 @@ def verify(  # noqa: PLR0917 - one parameter an option
     evidence: tuple[str, ...],
 ) -> int:
     """Verify evidence against a plan: snapshots, captured text, folders, -, or LABEL=FILE."""
+    wanted = one_each({"json": json_path, "html": html_path})
+    if plan_path == "-" and any(split_label(name)[1] == "-" for name in evidence):
+        raise UsageError("standard input is either the plan or evidence: give one of the two as a file")
     plan = needed_plan(plan_path)
     gate = Gate(fail_on, min_basis or plan.policy.min_basis or "predicted", exit_zero)
-    paths = {"json": json_path, "html": html_path}
-    wanted = {name: path for name, path in paths.items() if path is not None}
     report = check(
         plan, list(evidence), gate, at=moment(at), whole=bool(wanted) or verbose, digests=bool(wanted)
     )
@@ -87,11 +88,12 @@ def moment(at: str | None) -> str:
         return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     try:
         given = datetime.fromisoformat(at.replace("Z", "+00:00"))
-    except ValueError:
+        moved = given.astimezone(timezone.utc)
+    except (ValueError, OverflowError):  # OverflowError: the zone leads out of the calendar
         raise UsageError(f"--at {at}: expected a time such as 2026-01-31T12:00:00Z") from None
     if given.tzinfo is None:
         raise UsageError(f"--at {at}: the time zone is missing: add Z or +02:00")
-    return given.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moved.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def check(plan: Plan, evidence: list[str], gate: Gate, *, at: str, whole: bool, digests: bool) -> Report:

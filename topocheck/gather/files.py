@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
 from topocheck.errors import InputError, UsageError
-from topocheck.gather.stream import is_snapshot, open_stream, read_snapshots, undecoded
+from topocheck.gather.stream import damage, is_snapshot, open_stream, read_snapshots, undecoded
 from topocheck.inventory import Inventory
 from topocheck.probes.capture.recognise import read_capture
 from topocheck.report import InputReport
@@ -62,12 +63,14 @@ class _Input:
 def arguments(names: list[str]) -> list[Argument]:
     """Expand what the user gave into files, in a stable order.
 
-    Raises UsageError for a missing file or an empty folder.
+    Raises UsageError for a missing file, an empty folder, or standard input asked for twice.
     """
-    found = []
+    found: list[Argument] = []
     for name in names:
         label, path = split_label(name)
         if path == "-":
+            if any(file.name == "-" for file in found):
+                raise UsageError("- is given twice: standard input can be read once")
             found.append(Argument("-", label))
             continue
         place = Path(path)
@@ -101,18 +104,19 @@ def split_label(name: str) -> tuple[str | None, str]:
 
 def files_of(folder: Path) -> list[Path]:
     """Files of a folder and its sub-folders in order, hidden ones left out."""
-    try:
-        found = sorted(
-            entry
-            for entry in folder.rglob("*")
-            if entry.is_file() and not any(part.startswith(".") for part in entry.relative_to(folder).parts)
-        )
-        list(folder.iterdir())  # rglob is silent about a folder that may not be read
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot be read: {reason(error)}") from None
+    found: list[Path] = []
+    for name, folders, files in os.walk(folder, onerror=unreadable):
+        folders[:] = [entry for entry in folders if not entry.startswith(".")]
+        found += [Path(name, file) for file in files if not file.startswith(".")]
+    found = sorted(entry for entry in found if entry.is_file())
     if not found:
         raise UsageError(f"{folder}: the folder is empty: it holds no evidence")
     return found
+
+
+def unreadable(error: OSError) -> None:
+    """A folder that may not be listed may hold evidence: it is not passed over in silence."""
+    raise UsageError(f"{error.filename}: cannot be read: {reason(error)}") from None
 
 
 def gather(files: list[Argument], inventory: Inventory, *, digests: bool = True) -> list[InputReport]:
@@ -125,28 +129,28 @@ def gather(files: list[Argument], inventory: Inventory, *, digests: bool = True)
 
 def take(file: Argument, inventory: Inventory, *, digests: bool) -> _Input:
     """Read one file, whatever it holds."""
-    found = _Input(file.name)
+    found = _Input(shown(file.name))
     try:
         with opened(file.name) as raw:
             hashing = Hashing(raw) if digests else None
             packed = cast(
                 "io.BufferedReader", io.BufferedReader(cast("io.RawIOBase", hashing or raw), BUFFER)
             )
-            stream = open_stream(packed, packed.peek(HEAD), file.name)
+            stream = open_stream(packed, packed.peek(HEAD), found.name)
             if is_snapshot(stream.peek(HEAD)):
                 take_snapshots(stream, file, inventory, found)
             else:
                 take_capture(stream.read(MOST_CAPTURE + 1), file, inventory, found)
             found.digest = hashing.digest() if hashing else ""
-    except (OSError, EOFError) as error:
-        raise InputError(f"cannot be read: {reason(error)}", path=file.name) from None
+    except damage() as error:
+        raise InputError(f"cannot be read: {reason(error)}", path=found.name) from None
     return found
 
 
 def take_snapshots(stream: io.BufferedReader, file: Argument, inventory: Inventory, found: _Input) -> None:
     """A stream of snapshots."""
     found.kinds["topocheck snapshots"] = None
-    for snapshot in read_snapshots(stream, file.name):
+    for snapshot in read_snapshots(stream, found.name):
         inventory.add(snapshot, file.label)
         host = snapshot.identity.host
         if len(found.hosts) < MOST_HOSTS and (host.name or host.boot_id):
@@ -158,10 +162,12 @@ def take_capture(data: bytes, file: Argument, inventory: Inventory, found: _Inpu
     if len(data) > MOST_CAPTURE:
         raise InputError(
             f"is larger than {MOST_CAPTURE >> 20} MiB",
-            path=file.name,
+            path=found.name,
             fix="keep the lines that matter: grep -E 'NCCL|Init|Channel' FILE",
         )
-    for reading in read_capture(data, file.name):
+    if not data.strip():
+        raise InputError("is empty", path=found.name, fix="capture it again, or leave it out")
+    for reading in read_capture(data, found.name):
         found.kinds[reading.kind] = None
         found.notes += [spell(note.line, note.kind, note.text) for note in reading.notes]
         for snapshot in reading.snapshots:
@@ -171,7 +177,7 @@ def take_capture(data: bytes, file: Argument, inventory: Inventory, found: _Inpu
             if name:
                 found.hosts[name] = None
     if not found.hosts:
-        found.notes.append(f"names no host: give it as NODE={file.name} to say which node it is of")
+        found.notes.append(f"names no host: give it as NODE={found.name} to say which node it is of")
 
 
 def spell(line: int | None, kind: str, text: str) -> str:
@@ -181,7 +187,12 @@ def spell(line: int | None, kind: str, text: str) -> str:
 
 def opened(name: str) -> IO[bytes]:
     """The bytes of a file or of standard input."""
-    return sys.stdin.buffer if name == "-" else Path(name).open("rb", buffering=0)
+    return sys.stdin.buffer if name == "-" else Path(name).open("rb")
+
+
+def shown(name: str) -> str:
+    """A file name as text; bytes that are not UTF-8 as escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 class Hashing(io.RawIOBase):

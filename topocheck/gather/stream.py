@@ -9,17 +9,23 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
+import sys
+import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import msgspec
 
 from topocheck.errors import SnapshotError
 from topocheck.snapshot import SCHEMA, FullSnapshot, Snapshot
 
-__all__ = ["decode_snapshot", "is_snapshot", "open_stream", "read_snapshots", "undecoded"]
+__all__ = ["damage", "decode_snapshot", "is_snapshot", "open_stream", "read_snapshots", "undecoded"]
 
 BUFFER = 1 << 20
+PIECE = 1 << 16
+"""Packed bytes unpacked at a time."""
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 MAJOR = SCHEMA.rpartition("/")[2]
 
@@ -28,7 +34,7 @@ DECODER = msgspec.json.Decoder(Snapshot)
 
 def is_snapshot(head: bytes) -> bool:
     """The first bytes of a file are those of a snapshot, or of a stream of them."""
-    return head.lstrip().startswith(b"{") and b'"topocheck.snapshot/' in head
+    return head.removeprefix(BOM_UTF8).lstrip().startswith(b"{") and b'"topocheck.snapshot/' in head
 
 
 def open_stream(raw: io.BufferedReader, head: bytes, path: str) -> io.BufferedReader:
@@ -44,21 +50,67 @@ def open_stream(raw: io.BufferedReader, head: bytes, path: str) -> io.BufferedRe
                 path=path,
                 fix="install topocheck-placement[zstd], or unpack it (zstd -d) first",
             ) from None
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw), BUFFER)
+        return io.BufferedReader(Zstd(zstandard.ZstdDecompressor(), raw), BUFFER)
     return raw
+
+
+class Zstd(io.RawIOBase):
+    """Frames of zstd, one after the other as `cat` leaves them; one that is cut is an error, not an end."""
+
+    def __init__(self, decompressor: Any, packed: IO[bytes]) -> None:
+        super().__init__()
+        self._decompressor = decompressor
+        self._packed = packed
+        self._frame: Any = None
+        self._unused = b""
+        self._data = memoryview(b"")
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Some bytes, or 0 at the end. Raises EOFError in the middle of a frame."""
+        while not self._data and self._more():
+            pass
+        taken = self._data[: len(buffer)]
+        buffer[: len(taken)] = taken
+        self._data = self._data[len(taken) :]
+        return len(taken)
+
+    def _more(self) -> bool:
+        """Unpack one more piece; False at the end of the last frame."""
+        packed = self._unused or self._packed.read(PIECE)
+        if not packed:
+            if self._frame is not None:
+                raise EOFError("Compressed file ended before the end of its last zstd frame")
+            return False
+        frame = self._frame or self._decompressor.decompressobj()
+        self._data = memoryview(frame.decompress(packed))
+        self._unused = frame.unused_data if frame.eof else b""
+        self._frame = None if frame.eof else frame
+        return True
+
+
+def damage() -> tuple[type[Exception], ...]:
+    """What reading raises where a file is cut, damaged or gone."""
+    zstandard = sys.modules.get("zstandard")
+    return (OSError, EOFError, zlib.error, *((zstandard.ZstdError,) if zstandard else ()))
 
 
 def read_snapshots(stream: IO[bytes], path: str) -> Iterator[Snapshot]:
     """Decode every document of a stream. Raises SnapshotError with the line of the first bad one."""
+    number = 0
     try:
-        for number, line in enumerate(stream, 1):
+        for number, text in enumerate(stream, 1):
+            line = text.removeprefix(BOM_UTF8) if number == 1 else text
             if number == 1 and not is_whole(line):
                 yield decode_snapshot(line + stream.read(), path, None)
                 return
             if line.strip():
                 yield decode_snapshot(line, path, number)
-    except (OSError, EOFError) as error:
-        raise SnapshotError(f"cannot be read: {error}", path=path) from None
+    except damage() as error:
+        raise SnapshotError(f"cannot be read: {error}", path=path, line=number + 1) from None
 
 
 def is_whole(line: bytes) -> bool:
@@ -82,7 +134,7 @@ def decode_snapshot(document: bytes, path: str, line: int | None) -> Snapshot:
         raise SnapshotError(
             f"is not JSON: {error}",
             path=path,
-            line=line,
+            line=line or line_in(document, str(error)),
             fix="one snapshot a line, as topocheck probe prints it",
         ) from None
     name, _, major = snapshot.schema.partition("/")
@@ -95,6 +147,12 @@ def decode_snapshot(document: bytes, path: str, line: int | None) -> Snapshot:
         )
     check_ordinals(snapshot, path, line)
     return snapshot
+
+
+def line_in(document: bytes, error: str) -> int:
+    """Line of a document at which msgspec says that it breaks; its last one where it is cut."""
+    place = re.search(r"\(byte (\d+)\)", error)
+    return document.count(b"\n", 0, int(place[1]) if place else len(document.rstrip())) + 1
 
 
 def explain(document: bytes, error: msgspec.ValidationError) -> str:

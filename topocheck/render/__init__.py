@@ -1,1 +1,1 @@
-"""TBD."""
+"""Output formats: each module has its `FORMAT` and a `render(report, **options) -> str`."""

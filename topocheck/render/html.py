@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -33,9 +34,10 @@ FORMAT = "html"
 
 MOST = {
     "rows": 512,
-    "findings": 200,
-    "findings_of_rule": 20,
-    "evidence": 12,
+    "findings": 100,
+    "findings_of_rule": 5,
+    "evidence": 8,
+    "evidence_of_rule": 3,
     "gaps": 200,
     "inputs": 256,
     "notes": 256,
@@ -45,6 +47,7 @@ MOST = {
 """How many of each are shown; where more exist, the page says so and the JSON report has them."""
 
 _MOST_TEXT = 600
+_MOST_NAME = 100
 _MOST_NODES = 64
 _MOST_CELLS = 1024
 _MOST_IN_DETAIL = 8
@@ -107,6 +110,7 @@ def render(report: Report) -> str:
     return page.rstrip("\n") + "\n"
 
 
+@cache
 def _environment() -> Environment:
     """Templates with autoescape on; all text passes `printable` before it is escaped."""
     environment = Environment(
@@ -118,7 +122,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        cite=text.cite, fold=text.fold, layers=text.layer_range, ranges=text.ranges, shorten=text.shorten
+        short=lambda said: text.shorten(text.printable(said), _MOST_NAME),
+        cite=text.cite,
+        fold=text.fold,
+        layers=text.layer_range,
+        ranges=text.ranges,
+        shorten=text.shorten,
     )
     environment.globals.update(mark=_MARKS, sign=_SIGNS, words=text.VERDICT, palette=PALETTE)
     return environment

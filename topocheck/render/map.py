@@ -71,7 +71,7 @@ def draw(placement: PlacementReport, names: frozenset[str] | None = None) -> Dra
     shared = len({fill for fill, _ in legend}) < len(legend)
     arrows, unbound = _arrows(placement.ranks, seats)
     top = 0 if any(one.y < TOP for one in arrows) else TOP - PAD
-    last = max((box.y + box.h for box in boxes), default=0)
+    last = max((box.y + box.h for box in boxes), default=TOP)
     return Drawing(
         width=max((box.x + box.w for box in boxes), default=200) + PAD,
         top=top,

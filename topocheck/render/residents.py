@@ -37,8 +37,12 @@ def settle(placement: PlacementReport, nodes: Sequence[NodeReport], *, whole: bo
         if rank.node in names or rank.node is None:
             reports[rank.rank] = rank
             by_node.setdefault(rank.node, []).append(rank)
-    # Two nodes may share a name; what is known by the name alone is then shown once.
-    found = [Residents(node, list(_cells(node, reports, by_node.pop(node.name, [])))) for node in nodes]
+    seated = {rank for node in nodes for gpu in node.gpus for rank in gpu.ranks}
+    found: list[Residents] = []
+    for node in nodes:
+        # Two nodes may share a name; what is known by the name alone is then shown once.
+        loose = [rank for rank in by_node.pop(node.name, []) if rank.rank not in seated]
+        found.append(Residents(node, list(_cells(node, reports, loose))))
     lost = by_node.get(None, [])
     if whole and lost:
         found.append(Residents(None, [Resident(None, [rank.rank], rank) for rank in lost]))
@@ -46,17 +50,13 @@ def settle(placement: PlacementReport, nodes: Sequence[NodeReport], *, whole: bo
 
 
 def _cells(
-    node: NodeReport, reports: Mapping[int, RankReport], ranks: Iterable[RankReport]
+    node: NodeReport, reports: Mapping[int, RankReport], loose: Iterable[RankReport]
 ) -> Iterator[Resident]:
     """GPUs of the node in its order, then ranks of which only the node is known."""
-    seated: set[int] = set()
     for gpu in node.gpus:
-        seated.update(gpu.ranks)
-        first = reports.get(gpu.ranks[0]) if gpu.ranks else None
-        yield Resident(gpu, gpu.ranks, first)
-    for rank in ranks:
-        if rank.rank not in seated:
-            yield Resident(None, [rank.rank], rank)
+        yield Resident(gpu, gpu.ranks, reports.get(gpu.ranks[0]) if gpu.ranks else None)
+    for rank in loose:
+        yield Resident(None, [rank.rank], rank)
 
 
 def name_of(residents: Residents) -> str:

@@ -42,7 +42,7 @@ _STYLES = {
     "head": "bold",
     "label": "dim",
 }
-_NARROWEST = 40
+_NARROWEST = 60
 _MOST_TEXT = 600
 _MOST_ITEMS = 20
 _MOST_EVIDENCE = 3
@@ -60,7 +60,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def render(report: Report, *, width: int = 80, colour: bool = False, verbose: bool = False) -> str:
-    """The report as text, `width` columns wide, ending in a newline.
+    """The report as text, `width` columns wide (60 at least), ending in a newline.
 
     `colour` adds terminal colours if `rich` is installed; the text is the same with and without.
     `verbose` adds all missing evidence, the rules, and the table Rank -> Stage -> node -> GPU.

@@ -1,0 +1,55 @@
+"""The page of a rule: what `topocheck explain` prints.
+
+Each family of rules has a page beside its module, of the same stem (`rules/tensor.py`, `rules/tensor.md`),
+with one section a rule. Rules of other packages have theirs beside their own modules.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from topocheck.errors import InternalError
+from topocheck.rule import Rule
+
+__all__ = ["HEADINGS", "page", "sections"]
+
+HEADINGS = (
+    "What it checks",
+    "Why it matters",
+    "What a failure looks like",
+    "What to do",
+    "References",
+)
+"""Headings of a section, in their order."""
+
+FENCE = "```"
+
+
+def page(rule: Rule[Any]) -> str:
+    """Section of a rule from its family's page, as Markdown that ends in a newline.
+
+    Raises InternalError where the page or the section is missing: the package of the rule is not whole.
+    """
+    package, _, stem = rule.module.rpartition(".")
+    try:
+        text = (files(package) / f"{stem}.md").read_text(encoding="utf-8")
+    except (OSError, ValueError, ModuleNotFoundError) as error:
+        raise InternalError(f"the page of {rule.id}, {stem}.md beside {rule.module}, is missing") from error
+    found = sections(text).get(rule.id)
+    if found is None:
+        raise InternalError(f"{stem}.md beside {rule.module} has no section '## {rule.id} ...'")
+    return found
+
+
+def sections(text: str) -> dict[str, str]:
+    """Sections of a page by the first word of their heading; what stands before the first is left out."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    fenced = False
+    for line in text.splitlines():
+        fenced ^= line.startswith(FENCE)
+        if line.startswith("## ") and not fenced:
+            lines = found.setdefault(line.split()[1] if line.split()[1:] else "", [])
+        lines.append(line)
+    return {name: "\n".join(body).strip() + "\n" for name, body in found.items()}
