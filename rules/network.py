@@ -9,7 +9,6 @@ from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rdma import rdma_of, spell
 from topocheck.rule import Finding, NotApplicable, Severity, Situations, rule
-from topocheck.rules.pipeline import rdma_fix
 from topocheck.subjects import crossings
 
 __all__ = ["RULES", "networked_nodes"]
@@ -54,7 +53,7 @@ def rdma_opens(ask: Ask, node: Node) -> Iterator[Finding]:
     yield Finding(
         message=f"RDMA cannot be used on {node}: {rdma.reason}. Traffic between nodes runs over sockets or "
         f"stops.{suspect}",
-        fix=rdma_fix(rdma),
+        fix=rdma.fix,
         cause=rdma.cause,
         subjects=(node.name,),
         evidence=rdma.evidence,

@@ -104,7 +104,7 @@ def boundary_without_rdma(boundary: Boundary, node: Node, rdma: Rdma, severity: 
     return Finding(
         message=f"stage boundary {boundary} has no RDMA at {node}: {rdma.reason}. Every microbatch crosses "
         "it over sockets",
-        fix=rdma_fix(rdma),
+        fix=rdma.fix,
         cause=f"no RDMA: {rdma.cause}",
         subjects=(str(boundary),),
         evidence=rdma.evidence,
@@ -112,19 +112,6 @@ def boundary_without_rdma(boundary: Boundary, node: Node, rdma: Rdma, severity: 
         ranks=boundary.ranks,
         mark="edge",
     )
-
-
-def rdma_fix(rdma: Rdma) -> str:
-    """What to change about RDMA that does not work."""
-    return {
-        "no-verbs": "install libibverbs (rdma-core) in the image where the ranks run",
-        "no-rdma-device": "mount /dev/infiniband into the container and check that the ports are active",
-        "device-open-failed": "give the container /dev/infiniband and CAP_IPC_LOCK; check its permissions",
-        "verbs-call-failed": "raise the locked-memory limit to unlimited where the ranks run (ulimit -l)",
-        "ofi-no-provider": "install the fabric's provider and expose its devices to the container",
-        "switched off": "unset the variable",
-        "no active port": "bring the port up: cable, switch port and subnet manager",
-    }.get(rdma.cause, "find out why NCCL chose sockets: NCCL_DEBUG=INFO, the lines after NET/IB")
 
 
 @rule("PP004", "the NIC of a boundary is near its GPU", over=lambda p: boundary_gpus(p), severity="warning")  # noqa: PLW0108 - it stands below

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from topocheck.snapshot import Hardware, NicShape
+from topocheck.snapshot import GpuShape, Hardware, NicShape, NvLink
 
 if TYPE_CHECKING:  # 0.1 s of imports that only the graph itself needs
     import networkx as nx
@@ -56,6 +56,11 @@ def parse_link(cell: str | None) -> Link | None:
     if cell.startswith("NV") and cell[2:].isdigit():
         return Link("NV", int(cell[2:]))
     return Link(cell) if cell in NEAREST_FIRST else None
+
+
+def leads_to_switch(gpu: GpuShape, link: NvLink) -> bool:
+    """The far end is a switch: by itself, or hidden on a board whose links are known to lead there."""
+    return link.remote == "switch" or (link.remote is None and gpu.nvswitch is True)
 
 
 class Shape:
@@ -106,7 +111,7 @@ class Shape:
                     continue
                 if link.peer is not None and link.peer > ordinal:
                     edge: tuple[Vertex, Vertex] = ("gpu", ordinal), ("gpu", link.peer)
-                elif link.peer is None and link.remote == "switch":
+                elif link.peer is None and leads_to_switch(gpu, link):
                     edge = ("gpu", ordinal), ("nvswitch", 0)
                 else:
                     continue

@@ -20,6 +20,17 @@ BROKEN = {
 }
 """Statements of a log that say why RDMA is not used, nearest to the root first."""
 
+FIXES = {
+    "no-verbs": "install libibverbs (rdma-core) in the image where the ranks run",
+    "no-rdma-device": "mount /dev/infiniband into the container and check that the ports are active",
+    "device-open-failed": "give the container /dev/infiniband and CAP_IPC_LOCK; check its permissions",
+    "verbs-call-failed": "raise the locked-memory limit to unlimited where the ranks run (ulimit -l)",
+    "ofi-no-provider": "install the fabric's provider and expose its devices to the container",
+    "switched off": "unset the variable",
+    "no active port": "bring the port up: cable, switch port and subnet manager",
+}
+"""What to change, by the short name of the cause."""
+
 SOCKET = "Socket"
 
 
@@ -37,6 +48,13 @@ class Rdma:
     """What was read."""
     opened: bool = False
     """The job itself opened a device: more than a port that is up."""
+
+    @property
+    def fix(self) -> str:
+        """What to change about RDMA that does not work."""
+        return FIXES.get(
+            self.cause, "find out why NCCL chose sockets: NCCL_DEBUG=INFO, the lines after NET/IB"
+        )
 
 
 def rdma_of(placement: Placement, node: Node) -> Rdma | None:
