@@ -203,7 +203,7 @@ def sentence(
     verdict: Outcome,
     reason: ExitReason,
 ) -> str:
-    """The verdict in one sentence, unknowns counted."""
+    """The verdict in one sentence, unknowns counted; the word itself (pass, fail, unknown) goes before it."""
     unknown = f"; {len(open_rules)} required rules undecided ({first(open_rules, 6)})" if open_rules else ""
     worst = next(
         ((rule, f) for level in RANK for rule in rules for f in rule.findings if f.severity == level), None
@@ -212,21 +212,21 @@ def sentence(
         others = plural(counts.errors - (worst[1].severity == "error"), "more error")
         warnings = plural(counts.warnings - (worst[1].severity == "warning"), "warning")
         more = ", ".join(part for part in (others, warnings) if part)
-        return f"FAIL: {worst[1].message} [{worst[0].id}]" + (f"; {more}" if more else "") + unknown
+        return f"{worst[1].message} [{worst[0].id}]" + (f"; {more}" if more else "") + unknown
     if reason == "internal_error":
         broken = [f"{rule.id} ({rule.reason})" for rule in rules if rule.verdict == "error"]
-        return f"UNDECIDED: topocheck itself broke in {first(broken, 2)}: not the job's fault, and no pass"
+        return f"topocheck itself broke in {first(broken, 2)}: not the job's fault, and no pass"
     warned = f"; {plural(counts.warnings, 'warning')}" if counts.warnings else ""
     if verdict == "unknown":
         return (
-            f"UNDECIDED: nothing is proven wrong, and {plural(len(open_rules), 'required rule')} "
+            f"nothing is proven wrong, and {plural(len(open_rules), 'required rule')} "
             f"lack{'s' if len(open_rules) == 1 else ''} evidence ({first(open_rules, 8)}){warned}"
         )
     predicted = any(rule.basis == "predicted" and rule.verdict == "pass" for rule in rules)
-    proof = " (predicted, not proven)" if predicted else ""
+    proof = "predicted, not proven: " if predicted else ""
     rest = plural(counts.unknown, "optional rule") if counts.unknown else ""
     undecided = f"; {rest} without evidence" if rest else ""
-    return f"PASS{proof}: {plural(counts.passed, 'rule')} hold, none is broken{warned}{undecided}"
+    return f"{proof}{plural(counts.passed, 'rule')} hold, none is broken{warned}{undecided}"
 
 
 def plural(number: int, noun: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from topocheck.cli.streams import say, show
 from topocheck.errors import UsageError
+from topocheck.render.text import VERDICT
 from topocheck.report import Report
 
 __all__ = ["colour_wanted", "one_each", "write_file", "write_outputs"]
@@ -45,7 +46,7 @@ def write_outputs(report: Report, paths: Mapping[str, str], *, colour: bool, ver
         from topocheck.render import terminal  # noqa: PLC0415 - only where it is shown
 
         show(terminal.render(report, width=terminal_width(), colour=colour, verbose=verbose))
-    say(report.sentence)
+    say(f"{VERDICT[report.verdict].upper()}: {report.sentence}")
 
 
 def one_each(paths: Mapping[str, str | None]) -> dict[str, str]:
