@@ -108,13 +108,18 @@ class Ask:
         return known
 
     def rank_gap(self, ranks: Sequence[int]) -> None:
-        """Note ranks whose node nothing shows."""
+        """Note ranks whose node nothing shows: all of them at once, whichever a rule met first."""
+        placement = self.placement
+        if placement.placed.node[ranks[0]] is None:
+            about = placement.keep("unplaced ranks", lambda p: f"ranks {fold(p.unplaced)}")
+        else:
+            about = f"ranks {fold(ranks)}"
         supply = {
             "predicted": "name the nodes in the plan, or give evidence of the running job",
             "claimed": "topocheck probe in the job's own processes on every node",
             "observed": "the NCCL_DEBUG=INFO log of every node, from its first line",
-        }[self.placement.phase]
-        self.gap("which node and GPU a rank is on", [f"ranks {fold(ranks)}"], supply)
+        }[placement.phase]
+        self.gap("which node and GPU a rank is on", [about], supply)
 
     def device(self, rank: int) -> Device | None:
         """GPU of a rank by the phase's column."""

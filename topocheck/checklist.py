@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec.structs import replace
+
 from topocheck import __version__
 from topocheck.ask import Gap
 from topocheck.placement import Placement
@@ -58,18 +60,22 @@ class _Gaps:
         rules[rule] = None
         return list(self.found).index(key)
 
-    def reports(self) -> list[GapReport]:
-        """In the order in which they were first met."""
-        return [
+    def reports(self, open_rules: Sequence[str]) -> tuple[list[GapReport], list[int]]:
+        """Gaps that keep the gate shut first, and the new index of each."""
+        reports = [
             GapReport(
                 need=need,
                 about=list(about)[:MOST_ABOUT],
                 count=len(about),
                 supply=supply,
                 rules=list(rules),
+                required=any(rule in open_rules for rule in rules),
             )
             for (need, supply), (about, rules) in self.found.items()
         ]
+        order = sorted(range(len(reports)), key=lambda index: not reports[index].required)
+        places = {old: new for new, old in enumerate(order)}
+        return [reports[index] for index in order], [places[index] for index in range(len(reports))]
 
 
 def build_report(
@@ -92,7 +98,8 @@ def build_report(
     ]
     counts = count(rules, open_rules)
     verdict, code, reason = outcome(rules, counts, open_rules, gate)
-    named = {report.id: report for report in rules}
+    missing, places = gaps.reports(open_rules)
+    rules = [replace(rule, gaps=sorted(places[index] for index in rule.gaps)) for rule in rules]
     return Report(
         schema=SCHEMA,
         tool=f"topocheck {__version__}",
@@ -105,8 +112,8 @@ def build_report(
         phase=placement.phase,
         counts=counts,
         assumptions=list(placement.assumptions),
-        rules=sorted(rules, key=lambda report: catalogue_order(named[report.id])),
-        gaps=gaps.reports(),
+        rules=sorted(rules, key=catalogue_order),
+        gaps=missing,
         inputs=inputs,
         notes=[*notes, *evidence_notes(placement)],
     )

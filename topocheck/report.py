@@ -130,6 +130,8 @@ class GapReport(Part, frozen=True, kw_only=True):
     """The command or the step that gives it."""
     rules: list[str]
     """Rules that it keeps from deciding."""
+    required: bool = True
+    """A required rule is among them: this gap keeps the gate shut."""
 
 
 class Counts(Part, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ def find_tensor_groups(placement: Placement) -> dict[Hashable, list[TensorGroup]
     for index, ranks in enumerate(placement.layout.groups("tensor")):
         places, gpus = members(column.node, ranks), members(column.gpu, ranks)
         place = places[0]
-        key: Hashable = index
+        key: Hashable = index if places.count(None) < len(places) else "unplaced"
         if place is not None and places.count(place) == len(places):
             key = (id(nodes[place].shape), tuple(gpus)) if nodes[place].shape else index
         found.setdefault(key, []).append(TensorGroup(index, ranks))

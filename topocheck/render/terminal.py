@@ -181,12 +181,17 @@ def _broken(report: Report, width: int) -> Iterator[Line]:
 def _gaps(report: Report, width: int, *, verbose: bool) -> Iterator[Line]:
     """Evidence that is missing, which command gives it, and which rules wait for it."""
     mute = mute_rules(report)
-    gaps = report.gaps if verbose else report.gaps[:_MOST_ITEMS]
+    wanted = report.gaps if verbose else [gap for gap in report.gaps if gap.required]
+    gaps = wanted if verbose else wanted[:_MOST_ITEMS]
     if gaps or mute:
         yield from _headed("Missing evidence")
     for number, gap in enumerate(gaps, 1):
         yield from _gap(number, gap, width)
-    yield from _more(len(gaps), len(report.gaps), "missing; --verbose shows them all", width)
+    yield from _more(len(gaps), len(wanted), "missing; --verbose shows them all", width)
+    optional = len(report.gaps) - len(wanted)
+    if optional and gaps:
+        text = f"{optional} more keep only optional rules undecided; --verbose shows them"
+        yield from _wrapped(f"  {text}", width, "  ")
     for rule in mute[:_MOST_ITEMS]:
         lead = f"  {_safe(rule.id)} unknown  "
         yield from _wrapped(
