@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,7 +45,7 @@ from topocheck.snapshot import (
 )
 from topocheck.verify import run_rules
 
-__all__ = ["FAILURES", "HEALTHY", "Job", "reported"]
+__all__ = ["FAILURES", "HEALTHY", "Job", "quoted", "reported"]
 
 H100 = "NVIDIA H100 80GB HBM3"
 A40 = "NVIDIA A40"
@@ -368,3 +369,17 @@ FAILURES: dict[str, Job] = {
     ),
     "OBS009": Job(TWO, running("NET/IB/0")),
 }
+
+
+def quoted(rule: str) -> str:
+    """What verify says where a rule is broken, as its page quotes it: 78 columns wide."""
+    report = reported(FAILURES[rule])
+    answer = next(answer for answer in report.rules if answer.id == rule)
+    if answer.findings:
+        finding = answer.findings[0]
+        parts = [f"{rule} {finding.severity}  {finding.message}", f"  fix  {finding.fix}"]
+    else:
+        gap = report.gaps[answer.gaps[0]]
+        parts = [f"{rule} {answer.verdict}  {gap.need} ({', '.join(gap.about)})", f"  give  {gap.supply}"]
+    wrapped = [textwrap.wrap(part, 78, subsequent_indent=" " * 7, break_on_hyphens=False) for part in parts]
+    return "".join(f"{line}\n" for lines in wrapped for line in lines)

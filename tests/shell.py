@@ -41,7 +41,7 @@ def topocheck(
 ) -> Ran:
     """Run one command to its end. `env` is added to a clean environment; text is UTF-8."""
     done = subprocess.run(
-        [*command, *map(os.fspath, arguments)],
+        [*command, *map(str, arguments)],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
         check=False,

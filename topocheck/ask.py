@@ -108,31 +108,41 @@ class Ask:
         return known
 
     def rank_gap(self, ranks: Sequence[int]) -> None:
-        """Note ranks whose node nothing shows: all of them at once, whichever a rule met first."""
+        """Note ranks whose node or GPU nothing shows; those without a node all at once, whoever met one."""
         placement = self.placement
-        if placement.placed.node[ranks[0]] is None:
-            about = placement.keep("unplaced ranks", lambda p: f"ranks {fold(p.unplaced)}")
-        else:
-            about = f"ranks {fold(ranks)}"
+        placed = [rank for rank in ranks if placement.placed.node[rank] is not None]
+        about = [f"ranks {fold(placed)}"] if placed else []
+        if len(placed) < len(ranks):
+            about.append(placement.keep("unplaced ranks", lambda p: f"ranks {fold(p.unplaced)}"))
         supply = {
             "predicted": "name the nodes in the plan, or give evidence of the running job",
             "claimed": "topocheck probe in the job's own processes on every node",
             "observed": "the NCCL_DEBUG=INFO log of every node, from its first line",
         }[placement.phase]
-        self.gap("which node and GPU a rank is on", [about], supply)
+        self.gap("which node and GPU a rank is on", about, supply)
 
     def device(self, rank: int) -> Device | None:
         """GPU of a rank by the phase's column."""
+        return self.devices([rank]).get(rank)
+
+    def devices(self, ranks: Sequence[int]) -> dict[int, Device]:
+        """GPUs of those ranks whose GPU the phase's column knows; the others are gaps."""
         column = self.placement.placed
         self.rest_on(column.basis)
-        place, ordinal = column.node[rank], column.gpu[rank]
-        if place is None or ordinal is None:
-            self.rank_gap([rank])
-            return None
-        node = self.placement.nodes[place]
-        if column.basis == "predicted":
-            return self.indexed(node, ordinal)
-        return Device(node, ordinal)
+        found: dict[int, Device] = {}
+        missing = []
+        for rank in ranks:
+            place, ordinal = column.node[rank], column.gpu[rank]
+            if place is None or ordinal is None:
+                missing.append(rank)
+                continue
+            node = self.placement.nodes[place]
+            device = self.indexed(node, ordinal) if column.basis == "predicted" else Device(node, ordinal)
+            if device is not None:
+                found[rank] = device
+        if missing:
+            self.rank_gap(missing)
+        return found
 
     def indexed(self, node: Node, index: int) -> Device | None:
         """The GPU that a formula names by index: NVML order, as long as nothing narrows the view."""
@@ -157,21 +167,17 @@ class Ask:
         return link
 
     def peer(self, a: Device, b: Device) -> str | None:
-        """Peer access between two GPUs of one node, in both directions: OK or the worse answer."""
+        """Peer access between two GPUs of one node: OK if both directions have it, or a refusal."""
         self.asked += 1
         shape = a.node.shape
-        found = (
-            [shape.peer(*pair) for pair in ((a.ordinal, b.ordinal), (b.ordinal, a.ordinal))] if shape else []
-        )
-        known = [status for status in found if status is not None]
-        if not known:
-            self.gap(
-                "peer access of each pair of GPUs",
-                [a.node.name],
-                "nvidia-smi topo -p2p r, given as NODE=FILE",
-            )
+        pairs = ((a.ordinal, b.ordinal), (b.ordinal, a.ordinal))
+        found = [shape.peer(*pair) if shape else None for pair in pairs]
+        refusal = next((status for status in found if status not in (None, "OK")), None)
+        if refusal is None and None in found:
+            need, supply = "peer access of each pair of GPUs", "nvidia-smi topo -p2p r, given as NODE=FILE"
+            self.gap(need, [a.node.name], supply)
             return None
-        return next((status for status in known if status != "OK"), "OK")
+        return refusal or "OK"
 
     def gpu_count(self, node: Node) -> int | None:
         """How many GPUs a node has; None unless its list of GPUs is whole."""

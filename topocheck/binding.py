@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from itertools import islice
 
 from topocheck.inventory import Inventory, Machine
@@ -84,23 +85,37 @@ def settle(binding: Binding, place: int, machine: int, how: str) -> None:
 
 
 def bind_names(binding: Binding, machines: list[Machine], active: Sequence[int]) -> None:
-    """Exactly, else by a unique first label, else by any other name of the host."""
+    """Exactly, else by any other name of the host, else by a first label that is unique on both sides."""
     free = dict.fromkeys(range(len(machines)))
     for how, names_of in (
         ("name", lambda machine: (machine.host.name,)),
         ("alias", lambda machine: machine.host.aliases),
-        ("short name", lambda machine: tuple(name.split(".")[0] for name in machine.names)),
+        ("short name", lambda machine: tuple(map(short_name, machine.names))),
     ):
-        for place, name in enumerate(binding.names):
-            if binding.order[place] is not None:
-                continue
-            wanted = name.split(".")[0] if how == "short name" else name
-            found = [index for index in free if wanted in names_of(machines[index])]
-            if len(found) == 1:
+        waiting = {place: name for place, name in enumerate(binding.names) if binding.order[place] is None}
+        if how == "short name":
+            waiting = {place: short_name(name) for place, name in waiting.items()}
+        alike = Counter(waiting.values())
+        hosts: dict[str | None, list[int]] = {}
+        for index in free:
+            for name in dict.fromkeys(names_of(machines[index])):
+                hosts.setdefault(name, []).append(index)
+        for place, wanted in waiting.items():
+            found = hosts.get(wanted, [])
+            if len(found) == 1 and alike[wanted] == 1 and found[0] in free:
                 settle(binding, place, found[0], how)
                 del free[found[0]]
     binding.extra = [index for index in free if index in set(active)]
     binding.unused = [index for index in free if index not in set(active)]
+
+
+def short_name(name: str) -> str:
+    """First label of a host name; an address has none and stays whole."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return name.split(".")[0]
+    return name
 
 
 def bind_numbers(
@@ -175,12 +190,18 @@ def assume(binding: Binding, machines: list[Machine], hosts: list[int], places: 
 
 
 def kind_of(machines: list[Machine], seat: int | None) -> object:
-    """Hosts of one kind are interchangeable: same hardware, same fabric, same number of GPUs."""
+    """Hosts of one kind are interchangeable: same hardware, fabric, numbering and variables.
+
+    A host whose log was read is a kind of its own.
+    """
     if seat is None:
         return None
     machine = machines[seat]
     fabric = tuple((entry.cluster_uuid, entry.clique, entry.state) for entry, _ in machine.fabric)
-    return id(machine.shape), fabric, len(machine.gpus), machine.coverage, bool(machine.observed) and seat
+    numbering = tuple((gpu.nvml, gpu.scope) for gpu in machine.gpus)
+    known = machine.host.boot_id is not None
+    own = seat if machine.observed else None
+    return id(machine.shape), fabric, numbering, machine.coverage, machine.environments, known, own
 
 
 def distinct_orders(seats: list[int | None], kinds: dict[int | None, object]) -> Iterator[list[int | None]]:

@@ -24,7 +24,7 @@ from topocheck.report import (
     ReportedFinding,
     RuleReport,
 )
-from topocheck.rule import FAMILIES, Finding, Severity
+from topocheck.rule import FAMILIES, Finding, Severity, severity_in
 from topocheck.verify import RuleResult
 
 __all__ = ["Gate", "build_report"]
@@ -97,7 +97,8 @@ def build_report(
         if report.required and is_open(result, report, gate.min_basis)
     ]
     counts = count(rules, open_rules)
-    verdict, code, reason = outcome(rules, counts, open_rules, gate)
+    broken = [f"{result.rule.id} ({result.reason})" for result in results if result.broke]
+    verdict, code, reason = outcome(counts, open_rules, broken, gate)
     missing, places = gaps.reports(open_rules)
     rules = [replace(rule, gaps=sorted(places[index] for index in rule.gaps)) for rule in rules]
     return Report(
@@ -107,7 +108,7 @@ def build_report(
         verdict=verdict,
         exit_code=0 if gate.exit_zero and reason != "internal_error" else code,
         exit_reason=reason,
-        sentence=sentence(rules, counts, open_rules, verdict, reason),
+        sentence=sentence(rules, counts, open_rules, broken, verdict),
         job=job_line(placement),
         phase=placement.phase,
         counts=counts,
@@ -144,11 +145,9 @@ def rule_report(result: RuleResult, policy: Policy, gaps: _Gaps) -> RuleReport:
 
 def reported(finding: Finding, result: RuleResult, policy: Policy) -> ReportedFinding:
     """One finding for the report, with the severity that policy gives it."""
-    severity = finding.severity or result.rule.severity
-    longest = max((key for key in policy.severity if result.rule.id.startswith(key)), key=len, default=None)
     return ReportedFinding(
         message=finding.message,
-        severity=severity if longest is None else policy.severity[longest],
+        severity=severity_in(policy, result.rule, finding),
         subjects=list(finding.subjects),
         count=finding.count or len(finding.subjects),
         evidence=list(finding.evidence),
@@ -166,8 +165,7 @@ def is_open(result: RuleResult, report: RuleReport, min_basis: Basis) -> bool:
     """A required rule is undecided about some subject, or its pass rests on too little."""
     if report.verdict in ("unknown", "error") or result.undecided:
         return True
-    weak = report.basis is not None and BASES.index(report.basis) < BASES.index(min_basis)
-    return report.verdict == "pass" and weak
+    return report.basis is not None and BASES.index(report.basis) < BASES.index(min_basis)
 
 
 def count(rules: Sequence[RuleReport], open_rules: Sequence[str]) -> Counts:
@@ -189,17 +187,16 @@ def count(rules: Sequence[RuleReport], open_rules: Sequence[str]) -> Counts:
 
 
 def outcome(
-    rules: Sequence[RuleReport], counts: Counts, open_rules: Sequence[str], gate: Gate
+    counts: Counts, open_rules: Sequence[str], broken: Sequence[str], gate: Gate
 ) -> tuple[Outcome, int, ExitReason]:
     """Verdict, exit code and reason; the first that matches wins."""
     shut = counts.errors + (counts.warnings if gate.fail_on == "warning" else 0)
     if shut:
         return "fail", 1, "findings"
-    if counts.error:
+    if broken:
         return "unknown", 3, "internal_error"
     if open_rules:
-        absent = any(rule.id == "EV001" and rule.id in open_rules for rule in rules)
-        return "unknown", 3, "nodes_missing" if absent else "evidence_missing"
+        return "unknown", 3, "nodes_missing" if "EV001" in open_rules else "evidence_missing"
     return "pass", 0, "passed"
 
 
@@ -207,8 +204,8 @@ def sentence(
     rules: Sequence[RuleReport],
     counts: Counts,
     open_rules: Sequence[str],
+    broken: Sequence[str],
     verdict: Outcome,
-    reason: ExitReason,
 ) -> str:
     """The verdict in one sentence, unknowns counted; the word itself (pass, fail, unknown) goes before it."""
     unknown = f"; {len(open_rules)} required rules undecided ({first(open_rules, 6)})" if open_rules else ""
@@ -220,8 +217,7 @@ def sentence(
         warnings = plural(counts.warnings - (worst[1].severity == "warning"), "warning")
         more = ", ".join(part for part in (others, warnings) if part)
         return f"{worst[1].message} [{worst[0].id}]" + (f"; {more}" if more else "") + unknown
-    if reason == "internal_error":
-        broken = [f"{rule.id} ({rule.reason})" for rule in rules if rule.verdict == "error"]
+    if broken:
         return f"topocheck itself broke in {first(broken, 2)}: not the job's fault, and no pass"
     warned = f"; {plural(counts.warnings, 'warning')}" if counts.warnings else ""
     if verdict == "unknown":

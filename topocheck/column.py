@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from topocheck.claims import UNKNOWN, ClaimColumns
 from topocheck.communicators import Member, Sightings, tagged_members, world_communicators
-from topocheck.inventory import UNKNOWN, Inventory
+from topocheck.inventory import Inventory
 from topocheck.plan import Basis
 from topocheck.snapshot import At
 
@@ -28,6 +29,26 @@ class Sighting:
     at: At | None
 
 
+    def may_be(self, other: Sighting) -> bool:
+        """Nothing speaks against the two being one process on one GPU, seen twice."""
+        return (
+            self.machine == other.machine
+            and (None in (self.gpu, other.gpu) or self.gpu == other.gpu)
+            and (None in (self.pid, other.pid) or self.pid == other.pid)
+        )
+
+    def joined(self, other: Sighting) -> Sighting:
+        """Both views of one process."""
+        gpu = other.gpu if self.gpu is None else self.gpu
+        pid = other.pid if self.pid is None else self.pid
+        return Sighting(self.rank, self.machine, gpu, pid, self.at or other.at)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Sightings of one rank in an order that does not hang on the order of the input."""
+        return self.machine, *(-1 if number is None else number for number in (self.gpu, self.pid))
+
+
 @dataclass(slots=True)
 class Column:
     """Ranks by one kind of evidence. Indexes are ranks; None is not known."""
@@ -40,9 +61,11 @@ class Column:
     at: dict[int, At] = field(default_factory=dict)
     """Where a rank's place was read, if it has a line of its own."""
     twice: dict[int, list[Sighting]] = field(default_factory=dict)
-    """Ranks that several processes hold: all sightings of each."""
+    """Ranks that were seen in several places: all sightings of each, the one in `node` and `gpu` first."""
     stray: list[Sighting] = field(default_factory=list)
     """Ranks outside 0..world-1."""
+    pid: dict[int, int] = field(default_factory=dict)
+    """Process of a rank, where a log shows it or several claims hold the rank."""
 
     @property
     def empty(self) -> bool:
@@ -67,6 +90,7 @@ def claimed_column(inventory: Inventory, world: int, name: str = "") -> Column:
     if claims is None:
         return column
     node, gpu = column.node, column.gpu
+    further = []
     for index, (rank, machine, device) in enumerate(
         zip(claims.rank, claims.machine, claims.gpu, strict=True)
     ):
@@ -76,10 +100,27 @@ def claimed_column(inventory: Inventory, world: int, name: str = "") -> Column:
             if index in claims.at:
                 column.at[rank] = claims.at[index]
         else:
-            pid = claims.pid[index] if claims.pid[index] != UNKNOWN else None
-            place = None if device == UNKNOWN else device
-            again(column, Sighting(rank, machine, place, pid, claims.at.get(index)), world)
+            further.append(index)
+    if further:
+        note_processes(column, claims)
+    for index in further:
+        again(column, claimed(claims, index))
     return column
+
+
+def note_processes(column: Column, claims: ClaimColumns) -> None:
+    """Process of the first claim of each rank: tells a further claim from the same one made again."""
+    firsts: dict[int, int] = {}
+    for rank, pid in zip(claims.rank, claims.pid, strict=True):
+        firsts.setdefault(rank, pid)
+    column.pid = {rank: pid for rank, pid in firsts.items() if pid != UNKNOWN}
+
+
+def claimed(claims: ClaimColumns, index: int) -> Sighting:
+    """One claim as a sighting."""
+    numbers = claims.gpu[index], claims.pid[index]
+    gpu, pid = (None if number == UNKNOWN else number for number in numbers)
+    return Sighting(claims.rank[index], claims.machine[index], gpu, pid, claims.at.get(index))
 
 
 def observed_column(seen: Sightings, world: int) -> Column:
@@ -92,38 +133,51 @@ def observed_column(seen: Sightings, world: int) -> Column:
 
 
 def fill(column: Column, members: Iterable[Member], world: int) -> None:
-    """Enter members whose ranks are global; two members of one rank are two processes that hold it."""
-    entered = set()
+    """Enter members whose ranks are global; two members of one rank are two processes that hold it.
+
+    A further communicator may be of later processes on the same GPUs: only its places are compared.
+    """
+    before = {rank for rank, node in enumerate(column.node) if node is not None}
     for member in members:
-        rank = member.rank
-        sighting = Sighting(rank, member.machine, member.gpu, member.pid, member.at)
-        known = rank < world and column.node[rank] is not None
-        if rank >= world or rank in entered or (known and differs(column, sighting)):
-            again(column, sighting, world)
-            continue
-        entered.add(rank)
-        column.node[rank] = member.machine
-        if member.gpu is not None:
-            column.gpu[rank] = member.gpu
-        if member.at is not None:
-            column.at.setdefault(rank, member.at)
+        pid = None if member.rank in before else member.pid
+        sighting = Sighting(member.rank, member.machine, member.gpu, pid, member.at)
+        if 0 <= member.rank < world and column.node[member.rank] is None:
+            put(column, sighting)
+        else:
+            again(column, sighting)
 
 
-def differs(column: Column, sighting: Sighting) -> bool:
-    """The rank is already known to be elsewhere."""
-    if column.node[sighting.rank] != sighting.machine:
-        return True
-    return None not in (column.gpu[sighting.rank], sighting.gpu) and column.gpu[sighting.rank] != sighting.gpu
-
-
-def again(column: Column, sighting: Sighting, world: int) -> None:
-    """A rank out of range, or one that another process holds already."""
+def put(column: Column, sighting: Sighting) -> None:
+    """Make a sighting the place of its rank."""
     rank = sighting.rank
-    if not 0 <= rank < world:
+    column.node[rank], column.gpu[rank] = sighting.machine, sighting.gpu
+    if sighting.pid is not None:
+        column.pid[rank] = sighting.pid
+    if sighting.at is not None:
+        column.at[rank] = sighting.at
+
+
+def again(column: Column, sighting: Sighting) -> None:
+    """A rank out of range, or one that is known already: seen once more, or in another place."""
+    rank = sighting.rank
+    if not 0 <= rank < len(column.node):
         column.stray.append(sighting)
         return
-    if rank not in column.twice:
-        machine = column.node[rank]
-        if machine is not None:
-            column.twice[rank] = [Sighting(rank, machine, column.gpu[rank], None, column.at.get(rank))]
-    column.twice.setdefault(rank, []).append(sighting)
+    held = column.twice.get(rank) or [holder(column, rank)]
+    same = next((place for place, other in enumerate(held) if other.may_be(sighting)), None)
+    if same is None:
+        held.append(sighting)
+    else:
+        held[same] = held[same].joined(sighting)
+    held.sort(key=lambda seen: seen.order)
+    put(column, held[0])
+    if len(held) > 1:
+        column.twice[rank] = held
+
+
+def holder(column: Column, rank: int) -> Sighting:
+    """The sighting that a rank's place was taken from."""
+    machine = column.node[rank]
+    if machine is None:  # only ranks that are known are seen again
+        raise AssertionError(rank)
+    return Sighting(rank, machine, column.gpu[rank], column.pid.get(rank), column.at.get(rank))

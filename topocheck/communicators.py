@@ -19,6 +19,9 @@ __all__ = ["Communicator", "Member", "SeenEdge", "Sightings", "sightings"]
 DUPLICATE = "duplicate:"
 """Prefix of the names of pseudo communicators made from NCCL's own duplicate-GPU warnings."""
 
+PHASES = ("seen", "start", "complete", "destroyed")
+"""How far initialisation got, in order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -39,6 +42,17 @@ class Member:
             and (None in (self.gpu, other.gpu) or self.gpu == other.gpu)
         )
 
+    def joined(self, other: Member) -> Member:
+        """Both views of one member: what either shows, and the furthest phase."""
+        return Member(
+            self.rank,
+            self.machine,
+            other.gpu if self.gpu is None else self.gpu,
+            other.pid if self.pid is None else self.pid,
+            max(self.phase, other.phase, key=PHASES.index),
+            self.at or other.at,
+        )
+
 
 @dataclass(slots=True)
 class Communicator:
@@ -54,7 +68,11 @@ class Communicator:
     @property
     def whole(self) -> bool:
         """Every rank was seen exactly once."""
-        return self.size == len(self.members) and all(len(seen) == 1 for seen in self.members.values())
+        return (
+            self.size == len(self.members)
+            and all(0 <= rank < self.size for rank in self.members)
+            and all(len(seen) == 1 for seen in self.members.values())
+        )
 
     def everyone(self) -> Iterator[Member]:
         """All members in rank order."""
@@ -112,11 +130,15 @@ def add_member(
 ) -> None:
     """Add one membership; several lines of one process are one member."""
     comm = communicators.setdefault(entry.comm, Communicator(entry.comm, entry.size))
+    comm.size = entry.size if comm.size is None else comm.size
     gpu = entry.gpu if entry.gpu is None or ties is None else ties[entry.gpu]
     member = Member(entry.rank, machine, gpu, entry.pid, entry.phase, entry.at)
     known = comm.members.setdefault(entry.rank, [])
-    if not any(other.may_be(member) for other in known):
+    same = next((place for place, other in enumerate(known) if other.may_be(member)), None)
+    if same is None:
         known.append(member)
+    else:
+        known[same] = known[same].joined(member)
     if entry.clique is not None and entry.clique_size is not None:
         comm.cliques.setdefault((entry.clique, entry.clique_size), set()).add(machine)
 

@@ -35,10 +35,10 @@ def domain_of(node: Node) -> str | bool | None:
             found.add(None)
         else:
             found.add(f"{uuid}.{fabric.clique}")
-    models = {gpu.model for gpu in node.shape.hardware.gpus} if node.shape else {None}
-    if any(spans_hosts(model) is False for model in models):
+    spans = {spans_hosts(model) for model in node.models}
+    if False in spans or found == {False}:
         return False
-    return found.pop() if len(found) == 1 else None
+    return found.pop() if len(found) == 1 and spans == {True} else None
 
 
 def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from topocheck.snapshot import GpuShape, Hardware, NicShape, NvLink
+from topocheck.snapshot import GpuShape, Hardware, LinkMatrix, NicShape, NvLink
 
 if TYPE_CHECKING:  # 0.1 s of imports that only the graph itself needs
     import networkx as nx
 
-__all__ = ["Link", "Shape", "Vertex"]
+__all__ = ["Link", "Shape", "Vertex", "read_hardware"]
 
 Vertex = tuple[str, int | str]
 
@@ -58,6 +58,23 @@ def parse_link(cell: str | None) -> Link | None:
     return Link(cell) if cell in NEAREST_FIRST else None
 
 
+def read_hardware(raw: bytes) -> Hardware:
+    """The `hardware` part of a snapshot. Raises msgspec.ValidationError if its ordinals point nowhere."""
+    hardware = msgspec.json.decode(raw, type=Hardware)
+    gpus, nics = len(hardware.gpus), len(hardware.nics)
+    matrix = hardware.matrix or LinkMatrix()
+    if matrix.gpus and [len(row) for row in matrix.gpus] != [gpus] * gpus:
+        raise msgspec.ValidationError(f"`matrix.gpus` is not {gpus} x {gpus}, as `gpus` asks for")
+    if matrix.nics and [len(row) for row in matrix.nics] != [nics] * gpus:
+        raise msgspec.ValidationError(f"`matrix.nics` is not {gpus} x {nics}, as `gpus` and `nics` ask for")
+    ordinals = {ordinal for peer in hardware.peers for ordinal in (peer.a, peer.b)}
+    ordinals |= {link.peer for gpu in hardware.gpus for link in gpu.links or () if link.peer is not None}
+    beyond = sorted(ordinals - set(range(gpus)))
+    if beyond:
+        raise msgspec.ValidationError(f"a GPU ordinal is {beyond[0]}, and `gpus` lists {gpus}")
+    return hardware
+
+
 def leads_to_switch(gpu: GpuShape, link: NvLink) -> bool:
     """The far end is a switch: by itself, or hidden on a board whose links are known to lead there."""
     return link.remote == "switch" or (link.remote is None and gpu.nvswitch is True)
@@ -69,12 +86,17 @@ class Shape:
     def __init__(self, raw: bytes) -> None:
         """Decode the bytes of a snapshot's `hardware`. Raises msgspec.ValidationError on other bytes."""
         self.raw = raw
-        self.hardware = msgspec.json.decode(raw, type=Hardware)
+        self.hardware = read_hardware(raw)
 
     @property
     def gpus(self) -> int:
         """Number of GPUs in the shape."""
         return len(self.hardware.gpus)
+
+    @cached_property
+    def models(self) -> frozenset[str | None]:
+        """Models of its GPUs, None among them where one is not shown."""
+        return frozenset(gpu.model for gpu in self.hardware.gpus)
 
     @cached_property
     def graph(self) -> nx.Graph[Vertex]:
@@ -107,7 +129,7 @@ class Shape:
                     edges[("gpu", ordinal), ("nvswitch", 0)] = gpu.nvlinks
                 continue
             for link in gpu.links:
-                if link.active is False:
+                if not link.active:  # a state that the driver did not give is no link
                     continue
                 if link.peer is not None and link.peer > ordinal:
                     edge: tuple[Vertex, Vertex] = ("gpu", ordinal), ("gpu", link.peer)

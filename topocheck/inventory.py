@@ -8,12 +8,18 @@ not tie stays apart. Two sources that contradict each other are kept as conflict
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress
+from typing import Any
 
 import msgspec
 
+from topocheck.claims import ClaimColumns
+from topocheck.gpulist import GpuList
 from topocheck.hardware import Shape
-from topocheck.merge import join_coverage, merge_hardware
+from topocheck.merge import agree, join_coverage, merge_hardware
 from topocheck.snapshot import (
     At,
     Coverage,
@@ -21,20 +27,25 @@ from topocheck.snapshot import (
     GpuId,
     Hardware,
     Host,
+    Identity,
     JobFact,
-    NicId,
     Observed,
     ProbeFault,
+    RankClaim,
     Snapshot,
     Software,
 )
 
-__all__ = ["ClaimColumns", "Conflict", "Inventory", "Machine"]
-
-UNKNOWN = -1
-"""In the integer columns: not claimed."""
+__all__ = ["Conflict", "Inventory", "Machine"]
 
 EMPTY = (b"{}", b"")
+
+MOST_WAITING = 512
+"""Machines whose claims are entered at once."""
+MOST_RAW = 256
+"""Shapes that are recognised by the object that a decoder hands out again and again."""
+
+NOTHING_KNOWN, NO_VERSIONS = Coverage(), Software()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +65,28 @@ class Machine:
     """One host as all evidence shows it."""
 
     host: Host
-    gpus: tuple[GpuId, ...] = ()
-    nics: tuple[NicId, ...] = ()
+    gpus: Sequence[GpuId] = ()
     shape: Shape | None = None
-    coverage: Coverage = field(default_factory=Coverage)
-    software: Software = field(default_factory=Software)
-    fabric: list[tuple[Fabric, list[int] | None]] = field(default_factory=list)
+    coverage: Coverage = NOTHING_KNOWN
+    software: Software = NO_VERSIONS
+    fabric: tuple[tuple[Fabric, list[int] | None], ...] = ()
     """Fabric as reported, with the map from the snapshot's GPU ordinals to this machine's."""
-    environments: list[bytes] = field(default_factory=list)
+    environments: tuple[bytes, ...] = ()
     """Variables common to its ranks, encoded; equal bytes are one object over all machines."""
-    observed: list[tuple[Observed, list[int] | None]] = field(default_factory=list)
+    observed: tuple[tuple[Observed, list[int] | None], ...] = ()
     """What the running job showed, with the map from the snapshot's GPU ordinals to this machine's."""
     faults: tuple[ProbeFault, ...] = ()
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: tuple[Conflict, ...] = ()
     sources: tuple[str, ...] = ()
     has_claims: bool = False
     node_ranks: tuple[int, ...] = ()
     """Distinct node ranks that its processes claim, in order."""
+    numbering: tuple[int | None, ...] = ()
+    """NVML index of each GPU as an unrestricted process counts; None where it is not shown."""
+    untied: tuple[tuple[int, int], ...] = ()
+    """Pairs of ordinals that may be one GPU: two views name them by different means."""
+    two_uuids: tuple[Conflict, ...] = ()
+    """One bus id with two UUIDs under one boot id."""
 
     @property
     def name(self) -> str:
@@ -85,10 +101,9 @@ class Machine:
 
     def at_index(self, index: int) -> int | None:
         """Ordinal of the GPU with this NVML index as an unrestricted process counts; None if not shown."""
-        for ordinal, gpu in enumerate(self.gpus):
-            if gpu.nvml == index and gpu.scope != "task":
-                return ordinal
-        unnumbered = all(gpu.nvml is None for gpu in self.gpus)
+        if index in self.numbering:
+            return self.numbering.index(index)
+        unnumbered = not any(number is not None for number in self.numbering)
         return index if unnumbered and index < len(self.gpus) and self.coverage.gpus == "all" else None
 
     def gpu_name(self, ordinal: int) -> str:
@@ -97,24 +112,6 @@ class Machine:
             return f"GPU {ordinal}"
         gpu = self.gpus[ordinal]
         return gpu.uuid or gpu.bus or f"GPU {ordinal if gpu.nvml is None else gpu.nvml}"
-
-
-@dataclass(slots=True)
-class ClaimColumns:
-    """Claims of all processes of one world, as parallel columns; -1 is not claimed."""
-
-    rank: array[int] = field(default_factory=lambda: array("l"))
-    machine: array[int] = field(default_factory=lambda: array("l"))
-    gpu: array[int] = field(default_factory=lambda: array("l"))
-    local_rank: array[int] = field(default_factory=lambda: array("l"))
-    pid: array[int] = field(default_factory=lambda: array("l"))
-    sizes: dict[int, int] = field(default_factory=dict)
-    """World sizes claimed, each with the first rank that claims it."""
-    at: dict[int, At] = field(default_factory=dict)
-    """Place of a claim, by its index in the columns, where it has one of its own."""
-
-    def __len__(self) -> int:
-        return len(self.rank)
 
 
 class Inventory:
@@ -126,25 +123,69 @@ class Inventory:
         """Snapshots of a host that the text does not name."""
         self.job: list[JobFact] = []
         """Statements about the whole job, whatever host they were found on."""
-        self.claims: dict[str, ClaimColumns] = {}
-        """Claims by world name."""
-        self.twice: list[tuple[str, int, int]] = []
-        """(UUID, machine, machine): one GPU on two hosts."""
-        self.two_boots: list[tuple[str, int, int]] = []
+        self.two_boots: dict[tuple[str, int, int], None] = {}
         """(name, machine, machine): one host name with two boot ids."""
         self._shapes: dict[bytes, Shape] = {}
-        self._environments: dict[bytes, bytes] = {}
+        self._by_raw: dict[int, tuple[msgspec.Raw, Shape]] = {}
+        self._environments: dict[bytes, tuple[bytes, ...]] = {}
+        self._equal: dict[Hashable, Any] = {}
+        self._claims: dict[str, ClaimColumns] = {}
+        self._waiting: list[tuple[int, tuple[RankClaim, ...]]] = []
+        """Claims of machines that are not in the columns yet."""
         self._by_boot: dict[str, int] = {}
         self._by_name: dict[str, int] = {}
-        self._by_uuid: dict[str, int] = {}
+        self._uuids = array("q")
+        """Hash of the UUID of each GPU in the order seen: 8 bytes in place of 90."""
+        self._uuid_machines = array("l")
+        self._twice: list[tuple[str, int, int]] | None = None
 
     @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """Distinct hardware shapes, in the order seen."""
-        return tuple(self._shapes.values())
+    def claims(self) -> dict[str, ClaimColumns]:
+        """Claims by world name."""
+        if self._waiting:
+            self._enter_claims()
+        return self._claims
+
+    def _enter_claims(self) -> None:
+        """Add waiting claims to the columns, many at once: alone each would cost as much as its decoding."""
+        waiting, self._waiting = self._waiting, []
+        claims = list(chain.from_iterable(own for _, own in waiting))
+        machines = list(chain.from_iterable([index] * len(own) for index, own in waiting))
+        worlds = [claim.world for claim in claims]
+        for world in dict.fromkeys(worlds):
+            columns = self._claims.setdefault(world, ClaimColumns())
+            if worlds.count(world) == len(worlds):
+                columns.extend(claims, machines)
+            else:
+                chosen = [name == world for name in worlds]
+                columns.extend(list(compress(claims, chosen)), compress(machines, chosen))
+
+    @property
+    def twice(self) -> list[tuple[str, int, int]]:
+        """(UUID, machine, machine): one GPU on two hosts."""
+        if self._twice is None:
+            unique = len(set(self._uuids)) == len(self._uuids)
+            self._twice = [] if unique else self._find_twice()
+        return self._twice
+
+    def _find_twice(self) -> list[tuple[str, int, int]]:
+        """UUIDs themselves, of those machines that have one in common."""
+        counts = Counter(self._uuids)
+        common = {known for known, count in counts.items() if count > 1}
+        pairs = zip(self._uuids, self._uuid_machines, strict=True)
+        found: list[tuple[str, int, int]] = []
+        seen: dict[str, int] = {}
+        for index in dict.fromkeys(index for known, index in pairs if known in common):
+            uuids = [gpu.uuid for gpu in self.machines[index].gpus if gpu.uuid is not None]
+            found += [(uuid, seen[uuid], index) for uuid in uuids if seen.setdefault(uuid, index) != index]
+        return found
 
     def add(self, snapshot: Snapshot, label: str | None = None) -> None:
-        """Take one snapshot. `label` is the name the user gave to a file that names no host."""
+        """Take one snapshot. `label` is the name the user gave to a file that names no host.
+
+        Raises msgspec.ValidationError for hardware or variables of another form, and OverflowError for
+        numbers beyond 64 bits among the claims.
+        """
         host = snapshot.identity.host
         self.job += snapshot.job
         if label is not None:
@@ -161,6 +202,7 @@ class Inventory:
         else:
             self._merge(index, snapshot)
         self._register(index)
+        self._twice = None
 
     def settle_unlabelled(self) -> None:
         """Give text without a host to the only node of the job, unless several hosts were seen."""
@@ -190,85 +232,100 @@ class Inventory:
             self._by_boot[machine.host.boot_id] = index
         for name in machine.names:
             other = self._by_name.setdefault(name, index)
-            if other != index and (name, other, index) not in self.two_boots:
-                self.two_boots.append((name, other, index))
+            if other != index:
+                self.two_boots[name, other, index] = None
 
     def _create(self, snapshot: Snapshot) -> int:
-        """A host seen for the first time: the common, fast path."""
-        identity = snapshot.identity
-        index = len(self.machines)
-        raw = bytes(snapshot.hardware)
+        """A host seen for the first time: the common, fast path.
+
+        What machines say of themselves they mostly say alike: of equal values the first is kept.
+        """
+        identity, one = snapshot.identity, self._equal.setdefault
+        index, sources = len(self.machines), tuple([source.name for source in snapshot.sources])
+        numbers = numbering(identity.gpus)
         machine = Machine(
             identity.host,
-            identity.gpus,
-            identity.nics,
-            None if raw in EMPTY else self._shape(raw),
-            snapshot.coverage,
-            snapshot.software,
+            GpuList(identity.gpus),
+            self._shape(snapshot),
+            one(snapshot.coverage, snapshot.coverage),
+            one(snapshot.software, snapshot.software),
             faults=snapshot.faults,
-            sources=tuple(source.name for source in snapshot.sources),
+            sources=one(sources, sources),
+            numbering=one(numbers, numbers),
         )
         self.machines.append(machine)
         self._common(index, snapshot, None)
-        uuids = self._by_uuid
-        for gpu in identity.gpus:
-            if gpu.uuid is not None and uuids.setdefault(gpu.uuid, index) != index:
-                self.twice.append((gpu.uuid, uuids[gpu.uuid], index))
+        self._note_uuids(index, [gpu.uuid for gpu in identity.gpus if gpu.uuid is not None])
         return index
+
+    def _note_uuids(self, index: int, uuids: list[str]) -> None:
+        """UUIDs first seen on a machine."""
+        self._uuids.extend([hash(uuid) for uuid in uuids])
+        self._uuid_machines.extend([index] * len(uuids))
 
     def _common(self, index: int, snapshot: Snapshot, ties: list[int] | None) -> None:
         """What is only added up, whether the host is new or known."""
         machine = self.machines[index]
-        machine.fabric += [(fabric, ties) for fabric in snapshot.fabric]
+        if snapshot.fabric:
+            fabric = tuple([(fabric, ties) for fabric in snapshot.fabric])
+            machine.fabric += self._equal.setdefault(fabric, fabric) if ties is None else fabric
         environment = bytes(snapshot.environment)
         if environment not in EMPTY:
-            machine.environments.append(self._environments.setdefault(environment, environment))
+            machine.environments += self._environment(environment)
         if snapshot.observed is not None:
-            machine.observed.append((snapshot.observed, ties))
+            machine.observed += ((snapshot.observed, ties),)
         if snapshot.ranks:
-            self._claim(index, snapshot, ties)
+            self._claim(index, snapshot.ranks, ties)
 
-    def _claim(self, index: int, snapshot: Snapshot, ties: list[int] | None) -> None:
+    def _environment(self, raw: bytes) -> tuple[bytes, ...]:
+        """These variables, one object over all machines; read once, so that rules need not doubt them."""
+        if raw not in self._environments:
+            msgspec.json.decode(raw, type=dict[str, str])
+            self._environments[raw] = (raw,)
+        return self._environments[raw]
+
+    def _claim(self, index: int, claims: tuple[RankClaim, ...], ties: list[int] | None) -> None:
         machine = self.machines[index]
         machine.has_claims = True
-        node_ranks = dict.fromkeys(machine.node_ranks)
-        for claim in snapshot.ranks:
-            columns = self.claims.get(claim.world)
-            if columns is None:
-                columns = self.claims[claim.world] = ClaimColumns()
-            gpu = UNKNOWN if claim.gpu is None else claim.gpu if ties is None else ties[claim.gpu]
-            if claim.at is not None:
-                columns.at[len(columns)] = claim.at
-            columns.rank.append(claim.rank)
-            columns.machine.append(index)
-            columns.gpu.append(gpu)
-            columns.local_rank.append(UNKNOWN if claim.local_rank is None else claim.local_rank)
-            columns.pid.append(UNKNOWN if claim.pid is None else claim.pid)
-            if claim.size is not None:
-                columns.sizes.setdefault(claim.size, claim.rank)
-            if claim.node_rank is not None:
-                node_ranks[claim.node_rank] = None
+        node_ranks = dict.fromkeys([*machine.node_ranks, *[claim.node_rank for claim in claims]])
+        node_ranks.pop(None, None)
         machine.node_ranks = tuple(node_ranks)
+        self._waiting.append((index, claims if ties is None else tuple(tied(claims, ties))))
+        if len(self._waiting) >= MOST_WAITING:
+            self._enter_claims()
 
-    def _shape(self, raw: bytes) -> Shape:
+    def _shape(self, snapshot: Snapshot) -> Shape | None:
+        """The shape of a snapshot, None for none. Raises msgspec.ValidationError if it fits no identity."""
+        shape = self._shape_of(snapshot.hardware)
+        if shape is not None and shape.gpus > len(snapshot.identity.gpus):
+            listed = len(snapshot.identity.gpus)
+            raise msgspec.ValidationError(f"`hardware` lists {shape.gpus} GPUs and `identity` {listed}")
+        return shape
+
+    def _shape_of(self, hardware: msgspec.Raw) -> Shape | None:
+        """The shape of these bytes, None for none. To hash them takes longer than to decode the rest."""
+        known = self._by_raw.get(id(hardware))
+        if known is not None and known[0] is hardware:
+            return known[1]
+        raw = bytes(hardware)
+        if raw in EMPTY:
+            return None
         shape = self._shapes.get(raw)
         if shape is None:
             shape = self._shapes[raw] = Shape(raw)
+            if len(self._by_raw) < MOST_RAW:
+                self._by_raw[id(hardware)] = hardware, shape
         return shape
 
     def _merge(self, index: int, snapshot: Snapshot) -> None:
         """A further view of a known host."""
-        machine = self.machines[index]
-        machine.host = join_hosts(machine.host, snapshot.identity.host)
+        machine, seen = self.machines[index], self._shape(snapshot)
         at = At(source=snapshot.sources[0].name) if snapshot.sources else None
-        ties = self._tie(machine, snapshot.identity.gpus, at)
-        hardware = msgspec.json.decode(snapshot.hardware, type=Hardware)
-        if hardware != Hardware():
-            known = machine.shape.hardware if machine.shape else Hardware()
-            merged, nics, conflicts = merge_hardware(known, hardware, ties, len(machine.gpus))
-            machine.shape = self._shape(msgspec.json.encode(merged))
-            machine.conflicts += [Conflict(about, values, (None, at)) for about, values in conflicts]
-            machine.nics = tuple(NicId(name=nic.name) for nic in nics) if not machine.nics else machine.nics
+        uuids = {gpu.uuid for gpu in machine.gpus}
+        ties = self._tie(machine, snapshot.identity, at)
+        machine.host = join_hosts(machine.host, snapshot.identity.host)
+        self._note_uuids(index, [g.uuid for g in machine.gpus if g.uuid is not None and g.uuid not in uuids])
+        self._merge_shape(machine, seen, ties, at)
         machine.coverage = join_coverage(machine.coverage, snapshot.coverage)
         machine.software = join_software(machine, snapshot.software, at)
         machine.faults += snapshot.faults
@@ -277,32 +334,86 @@ class Inventory:
         )
         self._common(index, snapshot, ties)
 
-    def _tie(self, machine: Machine, gpus: tuple[GpuId, ...], at: At | None) -> list[int]:
+    def _merge_shape(self, machine: Machine, seen: Shape | None, ties: list[int], at: At | None) -> None:
+        """What a further view shows of the hardware; the same seen again adds nothing."""
+        if seen is None or (seen is machine.shape and ties == list(range(len(machine.gpus)))):
+            return
+        known = machine.shape.hardware if machine.shape else Hardware()
+        merged, _, conflicts = merge_hardware(known, seen.hardware, ties, len(machine.gpus))
+        machine.shape = self._shape_of(msgspec.Raw(msgspec.json.encode(merged)))
+        places = before(machine), at
+        machine.conflicts += tuple(Conflict(about, values, places) for about, values in conflicts)
+
+    def _tie(self, machine: Machine, identity: Identity, at: At | None) -> list[int]:
         """Map the ordinals of one view to the machine's, adding GPUs that nothing ties."""
-        ties, registry = [], list(machine.gpus)
-        for gpu in gpus:
+        ties, registry, earlier = [], list(machine.gpus), len(machine.gpus)
+        one_boot = None not in (machine.host.boot_id, identity.host.boot_id)
+        untied: list[tuple[int, int]] = []
+        for gpu in identity.gpus:
             ordinal = find_gpu(registry, gpu)
             if ordinal is None:
                 ordinal = len(registry)
                 registry.append(gpu)
+                untied += [(other, ordinal) for other in range(earlier) if may_be_one(registry[other], gpu)]
             else:
-                registry[ordinal] = self._join_gpu(machine, registry[ordinal], gpu, at)
+                contradict(machine, registry[ordinal], gpu, at, one_boot=one_boot)
+                registry[ordinal] = join_gpu(registry[ordinal], gpu)
             ties.append(ordinal)
-        machine.gpus = tuple(registry)
+        pairs = [pair for pair in (*machine.untied, *untied) if may_be_one(*(registry[n] for n in pair))]
+        machine.gpus, machine.untied = GpuList(registry), tuple(pairs)
+        machine.numbering = numbering(registry)
         return ties
 
-    def _join_gpu(self, machine: Machine, known: GpuId, seen: GpuId, at: At | None) -> GpuId:
-        for name, title in (("uuid", "UUID"), ("bus", "bus id"), ("model", "model")):
-            old, new = getattr(known, name), getattr(seen, name)
-            if old is not None and new is not None and old != new:
-                about = f"{title} of GPU {known.nvml if known.nvml is not None else known.bus}"
-                machine.conflicts.append(Conflict(about, (old, new), (None, at)))
-        fields = {
-            name: getattr(seen, name)
-            for name in ("uuid", "bus", "nvml", "model", "serial")
-            if getattr(known, name) is None and getattr(seen, name) is not None
-        }
-        return msgspec.structs.replace(known, **fields) if fields else known
+
+def numbering(gpus: Sequence[GpuId]) -> tuple[int | None, ...]:
+    """NVML indexes that mean the same to every unrestricted process of the host."""
+    return tuple([None if gpu.scope == "task" else gpu.nvml for gpu in gpus])
+
+
+def before(machine: Machine) -> At | None:
+    """The views of a machine that came before the one that is read."""
+    return At(source=", ".join(machine.sources)) if machine.sources else None
+
+
+def contradict(machine: Machine, known: GpuId, seen: GpuId, at: At | None, *, one_boot: bool) -> None:
+    """Keep what two views of one GPU say differently; two UUIDs at one bus id of one boot apart."""
+    for name, title in (("uuid", "UUID"), ("bus", "bus id"), ("model", "model")):
+        old, new = getattr(known, name), getattr(seen, name)
+        if None in (old, new) or agree(name, old, new):
+            continue
+        about = f"{title} of GPU {known.nvml if known.nvml is not None else known.bus}"
+        conflict = Conflict(about, (old, new), (before(machine), at))
+        if name == "uuid" and one_boot and known.bus is not None and known.bus == seen.bus:
+            machine.two_uuids += (conflict,)
+        else:
+            machine.conflicts += (conflict,)
+
+
+def join_gpu(known: GpuId, seen: GpuId) -> GpuId:
+    """Both views of one GPU. An index that only a task counts by gives way to the host's."""
+    fields = {
+        name: getattr(seen, name)
+        for name in ("uuid", "bus", "model", "serial")
+        if getattr(known, name) is None and getattr(seen, name) is not None
+    }
+    if seen.nvml is not None and (known.nvml is None or (known.scope == "task" != seen.scope)):
+        fields |= {"nvml": seen.nvml, "scope": seen.scope}
+    return msgspec.structs.replace(known, **fields) if fields else known
+
+
+def may_be_one(known: GpuId, seen: GpuId) -> bool:
+    """Nothing tells the two apart: what names the one does not name the other."""
+    both = [(getattr(known, name), getattr(seen, name)) for name in ("uuid", "bus")]
+    if "task" not in (known.scope, seen.scope):
+        both.append((known.nvml, seen.nvml))
+    return not any(None not in pair and pair[0] != pair[1] for pair in both)
+
+
+def tied(claims: Iterable[RankClaim], ties: list[int]) -> Iterator[RankClaim]:
+    """Claims with the machine's GPU ordinals in place of the snapshot's."""
+    for claim in claims:
+        gpu = None if claim.gpu is None else ties[claim.gpu]
+        yield claim if gpu == claim.gpu else msgspec.structs.replace(claim, gpu=gpu)
 
 
 def labelled(host: Host, label: str) -> Host:
@@ -336,7 +447,7 @@ def join_software(machine: Machine, seen: Software, at: At | None) -> Software:
         if old is None:
             fields[name] = new
         elif new is not None and new != old:
-            machine.conflicts.append(Conflict(f"{name} version", (old, new), (None, at)))
+            machine.conflicts += (Conflict(f"{name} version", (old, new), (before(machine), at)),)
     return msgspec.structs.replace(known, **fields)
 
 

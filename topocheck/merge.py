@@ -12,6 +12,9 @@ __all__ = ["join_coverage", "merge_hardware"]
 
 Record = TypeVar("Record", GpuShape, NicShape)
 
+MEMORY_TOLERANCE = 0.05
+"""Share of the memory that CUDA, NVML and nvidia-smi count differently on one GPU."""
+
 Disagreement = tuple[str, tuple[str, str]]
 """(what about, the two values)."""
 
@@ -44,9 +47,7 @@ def renumber(gpu: GpuShape, ties: list[int]) -> GpuShape:
     if not gpu.links or all(link.peer is None for link in gpu.links):
         return gpu
     links = tuple(
-        link
-        if link.peer is None or link.peer >= len(ties)
-        else msgspec.structs.replace(link, peer=ties[link.peer])
+        link if link.peer is None else msgspec.structs.replace(link, peer=ties[link.peer])
         for link in gpu.links
     )
     return msgspec.structs.replace(gpu, links=links)
@@ -59,9 +60,18 @@ def join(known: Record, seen: Record, about: str, wrong: list[Disagreement]) -> 
         old, new = getattr(known, name), getattr(seen, name)
         if old in (None, ()) and new not in (None, ()):
             fields[name] = new
-        elif name not in ("pci", "links", "ports") and new is not None and old != new:
+        elif name not in ("pci", "links", "ports") and new is not None and not agree(name, old, new):
             wrong.append((f"{name} of {about}", (str(old), str(new))))
     return msgspec.structs.replace(known, **fields) if fields else known
+
+
+def agree(name: str, old: object, new: object) -> bool:
+    """Two tools mean the same value: one leaves the vendor out of a model, one the reserve out of memory."""
+    if name == "model":
+        return str(old) in str(new) or str(new) in str(old)
+    if name == "memory_bytes" and isinstance(old, int) and isinstance(new, int):
+        return abs(old - new) <= MEMORY_TOLERANCE * max(old, new)
+    return old == new
 
 
 def merge_nics(
@@ -127,8 +137,6 @@ def merge_peers(
     """Join peer access by pair."""
     peers = {(peer.a, peer.b): peer for peer in known}
     for peer in seen:
-        if peer.a >= len(ties) or peer.b >= len(ties):
-            continue
         pair = ties[peer.a], ties[peer.b]
         old = peers.setdefault(pair, PeerAccess(a=pair[0], b=pair[1], status=peer.status))
         if old.status != peer.status:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import TypeVar, cast
 
 from topocheck.binding import Binding, Order, bind, expected_nodes
@@ -49,6 +50,16 @@ class Node:
     def shape(self) -> Shape | None:
         """Its hardware shape, if known."""
         return None if self.machine is None else self.machine.shape
+
+    @property
+    def models(self) -> frozenset[str | None]:
+        """Models of its GPUs; None among them where one is not shown, and alone where no GPU is."""
+        shape = self.shape
+        if shape is not None and shape.models and None not in shape.models:
+            return shape.models
+        known = [gpu.model for gpu in shape.hardware.gpus] if shape is not None else []
+        named = [gpu.model for gpu in self.machine.gpus] if self.machine is not None else []
+        return frozenset(a or b for a, b in zip_longest(known, named)) or frozenset({None})
 
     def gpu_name(self, ordinal: int | None) -> str | None:
         """Best known name of a GPU of it."""

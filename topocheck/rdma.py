@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
 from topocheck.snapshot import LogFact, NicShape
@@ -60,16 +62,24 @@ class Rdma:
 def rdma_of(placement: Placement, node: Node) -> Rdma | None:
     """RDMA of a node; None if nothing shows it. Logs of the job go before listings of ports."""
     facts = placement.facts_by_node.get(node.index, [])
-    return broken(facts) or switched_off(facts) or opened(facts) or ports(node)
+    return broken(facts) or switched_off(node, facts) or opened(facts) or ports(node)
+
+
+def serving(facts: list[LogFact]) -> bool:
+    """All processes that say so chose a network that is no socket."""
+    networks = {fact.value for fact in facts if fact.kind == "network"}
+    return bool(networks) and SOCKET not in networks
 
 
 def broken(facts: list[LogFact]) -> Rdma | None:
-    """The log says that RDMA failed. A network plugin may serve where NCCL's own code finds nothing."""
-    networks = {fact.value for fact in facts if fact.kind == "network"}
-    plugin = networks - {SOCKET, "IB"}
+    """The log says that RDMA failed.
+
+    Where NCCL went on with another network than sockets, what it did not find is no fault: a plugin
+    may serve where its own code finds nothing, and the other way round.
+    """
     for kind, reason in BROKEN.items():
         found = [fact for fact in facts if fact.kind == kind]
-        if found and not (plugin and kind in ("no-rdma-device", "no-verbs")):
+        if found and not (serving(facts) and kind != "verbs-call-failed"):
             about = f" ({found[0].value})" if found[0].value else ""
             lines = [*found[:2], *[fact for fact in facts if fact.kind == "network"][:1]]
             return Rdma(False, kind, reason + about, tuple(spell(fact) for fact in lines))
@@ -81,22 +91,32 @@ def broken(facts: list[LogFact]) -> Rdma | None:
 
 
 def disabling(facts: list[LogFact]) -> Iterator[LogFact]:
-    """Variables by which the user asked for sockets."""
+    """Variables by which the user asked for sockets, as the log shows them."""
     for fact in facts:
-        if fact.kind == "env":
-            name, _, value = fact.value.partition("=")
-            if (name == "NCCL_IB_DISABLE" and value == "1") or (
-                name == "NCCL_NET" and value.lower() == "socket"
-            ):
-                yield fact
+        if fact.kind == "env" and disables(*fact.value.partition("=")[::2]):
+            yield fact
 
 
-def switched_off(facts: list[LogFact]) -> Rdma | None:
-    """The user switched RDMA off."""
-    off = list(disabling(facts))
+def disables(name: str, value: str) -> bool:
+    """The variable makes NCCL use sockets."""
+    return (name == "NCCL_IB_DISABLE" and value.strip() == "1") or (
+        name == "NCCL_NET" and value.strip().lower() == "socket"
+    )
+
+
+def switched_off(node: Node, facts: list[LogFact]) -> Rdma | None:
+    """The user switched RDMA off, and no plugin serves in its place."""
+    if serving(facts):
+        return None
+    off = {fact.value: spell(fact) for fact in disabling(facts)}
+    for raw in node.machine.environments if node.machine else ():
+        for name, value in msgspec.json.decode(raw, type=dict[str, str]).items():
+            if disables(name, value):
+                setting = f"{name}={value}"
+                off.setdefault(setting, Evidence(source="environment of the ranks", fact=setting))
     if not off:
         return None
-    return Rdma(False, "switched off", f"{off[0].value} is set", tuple(spell(fact) for fact in off[:2]))
+    return Rdma(False, "switched off", f"{next(iter(off))} is set", tuple(off.values())[:2])
 
 
 def opened(facts: list[LogFact]) -> Rdma | None:
@@ -118,7 +138,8 @@ def ports(node: Node) -> Rdma | None:
     if active:
         fact = Evidence(source=source, fact=f"active ports: {', '.join(active)}")
         return Rdma(True, "active port", f"{active[0]} is active", (fact,))
-    if machine.coverage.nics == "all":
+    known = all(nic.ports and all(port.state for port in nic.ports) for nic in shape.hardware.nics)
+    if known and machine.coverage.nics == "all":
         states = ", ".join(f"{nic.name} {port.state}" for nic in shape.hardware.nics for port in nic.ports)
         fact = Evidence(source=source, fact=states)
         return Rdma(False, "no active port", "no RDMA port is active", (fact,))

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from topocheck.placement import Placement
+from topocheck.plan import Policy
 from topocheck.report import Evidence
 from topocheck.snapshot import At
 
@@ -32,6 +33,7 @@ __all__ = [
     "each",
     "read_at",
     "rule",
+    "severity_in",
     "the",
 ]
 
@@ -139,6 +141,12 @@ def rule(
         return Rule(id=id, name=name, severity=severity, required=required, over=over, check=check)
 
     return decorate
+
+
+def severity_in(policy: Policy, rule: Rule[Any], finding: Finding) -> Severity:
+    """Severity of a finding: the policy's by the longest id or prefix that it names, else the catalogue's."""
+    longest = max((key for key in policy.severity if rule.id.startswith(key)), key=len, default=None)
+    return finding.severity or rule.severity if longest is None else policy.severity[longest]
 
 
 def each(subjects: Iterable[Subject]) -> dict[Hashable, list[Subject]]:

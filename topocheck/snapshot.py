@@ -404,6 +404,17 @@ class JobFact(Record, frozen=True, kw_only=True):
     layers                      value: layers of each stage, `15,15,16,15`
     option                      name: variable or flag that a rule may look at, value: its value
     rank                        name: host if known, value: a global rank that announced itself
+    node-ranks                  name: node rank, value: the global ranks on that node, `0,1,2,3`
+    rank-coordinate             name: axis, value: a coordinate that some rank bears (log prefix, process title)
+    coordinates                 name: global rank, value: where the engine put it, `pipeline 1, tensor 3`
+    process                     name: pid, value: its coordinates by its title, `pipeline 1, tensor 3`
+    device                      name: coordinates, value: index of the physical GPU that they drive
+    group-spans-nodes           name: axis, value: the engine's own words
+    reserved-gpus               name: node, value: number of GPUs that the scheduler gave the job there
+    bundles                     name: node that one is pinned to, value: number of Ray bundles waited for
+    gpu-models                  value: distinct models in one node, `A, B`
+    unsupported-gpu             name: model, value: `sm_120`, which the job's PyTorch was not built for
+    store-clients               value: `2/8`, clients that had joined when a rendezvous store gave up
     device-error                name: host if known, value: a rank whose device number is invalid
     refused                     value: the engine's own words when it refused to start
     abort                       value: the line by which initialisation ended
@@ -417,6 +428,8 @@ class JobFact(Record, frozen=True, kw_only=True):
     """What it says."""
     engine: str | None = None
     """Engine whose words these are."""
+    host: str | None = None
+    """Host whose process said it, where the text names one."""
     at: At | None = None
     """Where it was read."""
 
@@ -428,6 +441,8 @@ class Software(Record, frozen=True, kw_only=True):
     """GPU driver."""
     cuda: str | None = None
     """CUDA version that the driver supports."""
+    cuda_runtime: str | None = None
+    """CUDA version that the job's libraries are of."""
     nccl: str | None = None
     """NCCL that the job loads."""
     engine: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topocheck.communicators import Communicator
+from topocheck.communicators import Communicator, Member, world_communicators
 from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
 from topocheck.snapshot import Edge
@@ -52,25 +52,41 @@ class Flow:
         return read_at(self.edge.at, f"{self} via {self.edge.how or self.edge.via}", "log")
 
 
+Seat = tuple[str, int, int]
+"""A process (`pid`, machine, pid) or a GPU (`gpu`, machine, ordinal) of one machine."""
+
+
 def global_members(placement: Placement, comm: Communicator) -> dict[int, int]:
-    """Global rank of each rank of a communicator, by machine and GPU; untied ones are left out."""
-    if comm.size == placement.world:
+    """Global rank of each rank of a communicator; ranks that nothing ties to the world are left out."""
+    worlds = placement.keep("world communicators", lambda p: world_communicators(p.seen, p.world))
+    if any(comm is world for world in worlds):
         return {rank: rank for rank in range(placement.world)}
-    column = placement.columns["observed"]
+    owners = placement.keep("seats", lambda _: seat_owners(worlds))
     found = {}
-    by_place = placement.keep(
-        "ranks by place",
-        lambda _: {
-            (node, gpu): rank
-            for rank, (node, gpu) in enumerate(zip(column.node, column.gpu, strict=True))
-            if node is not None and gpu is not None
-        },
-    )
     for member in comm.everyone():
-        node = placement.node_of.get(member.machine)
-        if node is not None and member.gpu is not None and (node, member.gpu) in by_place:
-            found[member.rank] = by_place[node, member.gpu]
+        rank = next((owners[seat] for seat in seats(member) if owners.get(seat) is not None), None)
+        if rank is not None:
+            found[member.rank] = rank
     return found
+
+
+def seats(member: Member) -> Iterator[Seat]:
+    """What ties a member of one communicator to that of another: its process, else its GPU."""
+    if member.pid is not None:
+        yield "pid", member.machine, member.pid
+    if member.gpu is not None:
+        yield "gpu", member.machine, member.gpu
+
+
+def seat_owners(worlds: list[Communicator]) -> dict[Seat, int | None]:
+    """Global rank of each process and GPU; None where several ranks have it, which ties nothing."""
+    owners: dict[Seat, int | None] = {}
+    for comm in worlds:
+        for member in comm.everyone():
+            for seat in seats(member):
+                known = owners.setdefault(seat, member.rank)
+                owners[seat] = member.rank if known == member.rank else None
+    return owners
 
 
 def flows(placement: Placement) -> list[Flow]:
@@ -105,7 +121,7 @@ def find_flows(placement: Placement) -> Iterator[Flow]:
 
 def place(placement: Placement, column: list[int | None], rank: int | None) -> Node | None:
     """Node of a global rank by communicators."""
-    if rank is None or rank >= len(column):
+    if rank is None or not 0 <= rank < len(column):
         return None
     position = column[rank]
     return None if position is None else placement.nodes[position]

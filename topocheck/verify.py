@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from topocheck.ask import Ask, Gap
-from topocheck.placement import Placement
+from topocheck.placement import Node, Placement
 from topocheck.plan import BASES, Basis
-from topocheck.rule import Evidence, Finding, NotApplicable, Rule, Verdict
+from topocheck.rule import Evidence, Finding, NotApplicable, Rule, Verdict, severity_in
 
 __all__ = ["RuleResult", "run_rules"]
 
@@ -48,6 +48,8 @@ class RuleResult:
     basis: Basis | None = None
     reason: str = ""
     """Why it does not apply, or how it broke."""
+    broke: bool = False
+    """The check broke about some subject: nothing is decided about it, whatever else was found."""
 
     @property
     def rule_id(self) -> str:
@@ -73,26 +75,37 @@ def run_rule(rule: Rule[Any], placement: Placement, earlier: Sequence[RuleResult
     result = RuleResult(rule)
     try:
         situations = rule.over(placement)
-        if isinstance(situations, NotApplicable):
-            result.verdict, result.reason = "not-applicable", situations.reason
-            return result
-        for members in situations.values():
-            ask = Ask(placement, earlier=earlier)
-            judge(result, ask, list(rule.check(ask, members[0])), members)
     except Exception as error:  # noqa: BLE001 - a rule that breaks is reported by name, whatever broke
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        result.verdict = "error"
-        result.reason = f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})"
+        result.verdict, result.reason, result.broke = "error", spell(error), True
         return result
+    if isinstance(situations, NotApplicable):
+        result.verdict, result.reason = "not-applicable", situations.reason
+        return result
+    for members in situations.values():
+        ask, findings, broke = Ask(placement, earlier=earlier), list[Finding](), ""
+        try:
+            findings.extend(rule.check(ask, members[0]))
+        except Exception as error:  # noqa: BLE001 - as above; what it found before stands
+            broke = spell(error)
+        result.reason, result.broke = result.reason or broke, result.broke or bool(broke)
+        judge(result, ask, findings, members, decided=not (broke or ask.gaps or not ask.asked))
     result.verdict = fold(result)
     if result.verdict == "unknown" and not result.unknown:
         result.reason = "there was nothing to look at"
     return result
 
 
-def judge(result: RuleResult, ask: Ask, findings: list[Finding], members: Sequence[Any]) -> None:
+def spell(error: Exception) -> str:
+    """How a rule broke."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})"
+
+
+def judge(
+    result: RuleResult, ask: Ask, findings: list[Finding], members: Sequence[Any], *, decided: bool
+) -> None:
     """Add the verdict of one situation, which stands for all its members."""
-    count = len(members)
+    count, policy = len(members), ask.placement.plan.policy
     if findings:
         result.failed += count
         for finding in findings:
@@ -100,16 +113,36 @@ def judge(result: RuleResult, ask: Ask, findings: list[Finding], members: Sequen
             number = finding.count if finding.count is not None else max(1, len(finding.subjects))
             joined = replace(finding, subjects=finding.subjects + others, count=number * count)
             add_finding(result.findings, joined)
-    elif ask.gaps or not ask.asked:
-        result.unknown += count
-    else:
+    elif decided:
         result.passed += count
-    severe = any((finding.severity or result.rule.severity) == "error" for finding in findings)
-    if (ask.gaps or not ask.asked) and not severe:
+    else:
+        result.unknown += count
+    severe = any(severity_in(policy, result.rule, finding) == "error" for finding in findings)
+    if not decided and not severe:
         result.undecided += count
-    result.gaps += ask.gaps
+    result.gaps += shared(ask, members) if count > 1 else ask.gaps
     if ask.basis is not None and (result.basis is None or BASES.index(ask.basis) < BASES.index(result.basis)):
         result.basis = ask.basis
+
+
+def shared(ask: Ask, members: Sequence[Any]) -> list[Gap]:
+    """Gaps of the first member as those of all: a node that one names stands for the others' nodes."""
+    first, *others = dict.fromkeys(home(ask.placement, member) for member in members)
+    return [
+        replace(gap, about=tuple(dict.fromkeys((*gap.about, *others)))) if first in gap.about else gap
+        for gap in ask.gaps
+    ]
+
+
+def home(placement: Placement, member: Any) -> str:
+    """Name of the node that a subject is, or lies on."""
+    if isinstance(member, Node):
+        return member.name
+    node = getattr(member, "node", None)
+    if node is None and getattr(member, "ranks", None):
+        place = placement.placed.node[member.ranks[0]]
+        node = None if place is None else placement.nodes[place]
+    return str(member) if node is None else str(node)
 
 
 def add_finding(findings: list[Finding], new: Finding) -> None:
@@ -138,9 +171,11 @@ def add_finding(findings: list[Finding], new: Finding) -> None:
 
 
 def fold(result: RuleResult) -> Verdict:
-    """Worst of the subjects: fail, then unknown, then pass; no subject at all is unknown."""
+    """Worst of the subjects: fail, error, unknown, then pass; no subject at all is unknown."""
     if result.findings:
         return "fail"
+    if result.broke:
+        return "error"
     return "unknown" if result.unknown or not result.passed else "pass"
 
 
@@ -154,6 +189,7 @@ def fold_orders(answers: list[RuleResult]) -> RuleResult:
     kinds = {(answer.verdict, severities(answer)) for answer in answers}
     if len(kinds) > 1:
         return undecided(first)
+    first.broke = any(answer.broke for answer in answers)
     first.unknown = max(answer.unknown for answer in answers)
     first.undecided = max(answer.undecided for answer in answers)
     note = Evidence(

@@ -4,8 +4,8 @@
 
 writes FOLDER/plan.yaml and FOLDER/stream.jsonl. Nodes have 8 GPUs with 18 NVLinks to NVSwitches,
 12 RDMA devices, a PCI tree of 54 entries, 8 rank claims and 31 variables. They fall into 42 shapes:
-firmware numbers buses in six ways and the fabric has runs of seven rates; one node in 400 has a
-GPU with dark NVLinks, which makes a few shapes more.
+six firmwares number buses in their own ways and seven drivers leave other amounts of memory; one node
+in 400 has a GPU with a dark NVLink, which makes a few shapes more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ GPUS = 8
 STAGES = 2
 FIRMWARES = (0x15, 0x17, 0x19, 0x1B, 0x1D, 0x1F)
 """First bus number by firmware."""
-RATES = (400.0, 400.0, 400.0, 400.0, 400.0, 400.0, 400.0)
 HEALTHY = tuple(
     Server(storage_nics=4, first_bus=first, memory_bytes=85_520_809_984 + (kind << 20))
     for first in FIRMWARES
@@ -72,7 +71,7 @@ ENVIRONMENT = {
     "NCCL_NET_GDR_LEVEL": "PIX",
     "NCCL_NVLS_ENABLE": "1",
     "NCCL_SOCKET_IFNAME": "bond0",
-    "NCCL_TOPO_DUMP_FILE": "/var/tmp/nccl-topology.xml",
+    "NCCL_TOPO_DUMP_FILE": "/run/nccl/topology.xml",
     "NVTE_FUSED_ATTN": "1",
     "OMP_NUM_THREADS": "12",
     "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
-from topocheck.errors import InputError, UsageError
+import msgspec
+
+from topocheck.errors import InputError, SnapshotError, UsageError
 from topocheck.gather.stream import damage, is_snapshot, open_stream, read_snapshots, undecoded
 from topocheck.inventory import Inventory
-from topocheck.probes.capture.recognise import read_capture
 from topocheck.report import InputReport
 
 __all__ = ["Argument", "arguments", "gather"]
@@ -150,8 +151,16 @@ def take(file: Argument, inventory: Inventory, *, digests: bool) -> _Input:
 def take_snapshots(stream: io.BufferedReader, file: Argument, inventory: Inventory, found: _Input) -> None:
     """A stream of snapshots."""
     found.kinds["topocheck snapshots"] = None
-    for snapshot in read_snapshots(stream, found.name):
-        inventory.add(snapshot, file.label)
+    for number, snapshot in enumerate(read_snapshots(stream, found.name), 1):
+        try:
+            inventory.add(snapshot, file.label)
+        except OverflowError:
+            raise SnapshotError(
+                f"document {number} has a rank, a local rank or a pid beyond 64 bits", path=found.name
+            ) from None
+        except msgspec.MsgspecError as error:
+            problem = f"document {number}: hardware or environment: {error}"
+            raise SnapshotError(problem, path=found.name, fix="see topocheck schema snapshot") from None
         host = snapshot.identity.host
         if len(found.hosts) < MOST_HOSTS and (host.name or host.boot_id):
             found.hosts[host.name or host.boot_id or ""] = None
@@ -167,6 +176,9 @@ def take_capture(data: bytes, file: Argument, inventory: Inventory, found: _Inpu
         )
     if not data.strip():
         raise InputError("is empty", path=found.name, fix="capture it again, or leave it out")
+    # Parsers of captured text are imported only where there is some: they take longer than a small job.
+    from topocheck.probes.capture.recognise import read_capture  # noqa: PLC0415
+
     for reading in read_capture(data, found.name):
         found.kinds[reading.kind] = None
         found.notes += [spell(note.line, note.kind, note.text) for note in reading.notes]

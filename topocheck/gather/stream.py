@@ -19,6 +19,7 @@ from typing import IO, Any, cast
 import msgspec
 
 from topocheck.errors import SnapshotError
+from topocheck.gather.decoder import SnapshotDecoder
 from topocheck.snapshot import SCHEMA, FullSnapshot, Snapshot
 
 __all__ = ["damage", "decode_snapshot", "is_snapshot", "open_stream", "read_snapshots", "undecoded"]
@@ -29,7 +30,7 @@ PIECE = 1 << 16
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 MAJOR = SCHEMA.rpartition("/")[2]
 
-DECODER = msgspec.json.Decoder(Snapshot)
+DECODER = SnapshotDecoder()
 
 
 def is_snapshot(head: bytes) -> bool:
@@ -107,7 +108,7 @@ def read_snapshots(stream: IO[bytes], path: str) -> Iterator[Snapshot]:
             if number == 1 and not is_whole(line):
                 yield decode_snapshot(line + stream.read(), path, None)
                 return
-            if line.strip():
+            if line and not line.isspace():
                 yield decode_snapshot(line, path, number)
     except damage() as error:
         raise SnapshotError(f"cannot be read: {error}", path=path, line=number + 1) from None

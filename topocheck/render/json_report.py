@@ -5,6 +5,8 @@ Keys and their meaning are those of `topocheck.report`; `topocheck schema report
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from topocheck.report import Report
 __all__ = ["FORMAT", "render"]
 
 FORMAT = "json"
+NOT_ASCII = re.compile("[^\x00-\x7e]+")
 
 
 def render(report: Report) -> str:
@@ -23,7 +26,12 @@ def render(report: Report) -> str:
     except UnicodeEncodeError:
         # A file name that is not UTF-8 reaches Python with lone surrogates, which JSON cannot carry.
         encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(report)))
-    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+    return NOT_ASCII.sub(_shown, msgspec.json.format(encoded, indent=2).decode()) + "\n"
+
+
+def _shown(match: re.Match[str]) -> str:
+    """Text as it is; what would steer a terminal or turn a line around as its escape."""
+    return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
 
 
 def _encodable(value: Any) -> Any:

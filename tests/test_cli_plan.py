@@ -1,0 +1,232 @@
+"""`topocheck plan`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from topocheck.cli.main import run
+from topocheck.declared import SCHEMA
+from topocheck.engines import ENGINES
+
+FLAT = [HealthCheck.function_scoped_fixture]
+VLLM = "engine: vllm\nparallel: {tensor: 4, pipeline: 2}\nnodes: [gpu-a, gpu-b]\nmodel: {layers: 61}\n"
+MEGATRON = (
+    "engine: megatron\nparallel: {tensor: 2, pipeline: 2}\nnodes: [gpu-a, gpu-b]\nmodel: {layers: 32}\n"
+)
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "plan.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def rows(out: str) -> list[list[str]]:
+    """Cells of the table, its head first."""
+    return [line.split() for line in out.partition("\n\n")[2].splitlines()]
+
+
+def test_vllm_has_tp_innermost_and_gives_early_stages_the_odd_layer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", written(tmp_path, VLLM)]) == 0
+    out = capsys.readouterr().out
+    assert rows(out) == [
+        ["rank", "stage", "tensor", "node", "GPU", "layers"],
+        *[[str(rank), "0", str(rank), "gpu-a", str(rank), "0..30"] for rank in range(4)],
+        *[[str(rank), "1", str(rank - 4), "gpu-b", str(rank - 4), "31..60"] for rank in range(4, 8)],
+    ]
+    assert out.startswith("vLLM: 8 ranks on 2 nodes\n")
+
+
+def test_megatron_has_data_between_tp_and_pp_and_data_follows_from_the_world(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "--world", "8", written(tmp_path, MEGATRON)]) == 0
+    out = capsys.readouterr().out
+    assert rows(out)[0] == ["rank", "stage", "tensor", "data", "node", "GPU", "layers"]
+    assert [row[1:4] for row in rows(out)[1:]] == [
+        ["0", "0", "0"],
+        ["0", "1", "0"],
+        ["0", "0", "1"],
+        ["0", "1", "1"],
+        ["1", "0", "0"],
+        ["1", "1", "0"],
+        ["1", "0", "1"],
+        ["1", "1", "1"],
+    ]
+    assert "data 2: it follows from a world of 8 ranks" in out
+    assert "embedding 2" in out
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_has_a_table(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"engine: {engine}\nparallel: {{tensor: 2}}\nnodes: [a, b]\nmodel: {{layers: 9}}\n"
+    assert run(["plan", written(tmp_path, text)]) == 0
+    assert [row[0] for row in rows(capsys.readouterr().out)] == ["rank", "0", "1"]
+
+
+def test_interleaved_layers_are_shown_chunk_by_chunk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "engine: megatron\nparallel: {pipeline: 2}\nnodes: [a]\nmodel: {layers: 8}\nlayers: Ettt|tt|tt|tL\n"
+    )
+    assert run(["plan", written(tmp_path, text)]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [row[3:] for row in table[1:]] == [["0", "0..2,", "5..6"], ["1", "3..4,", "7..7"]]
+
+
+def test_a_long_table_is_cut_unless_all_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "engine: vllm\nparallel: {tensor: 8, pipeline: 16}\nnodes: 16\n")
+    assert run(["plan", path]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("\n... and 64 more ranks; --all shows them\n")
+    assert len(rows(out)) == 1 + 64 + 1
+    assert run(["plan", "--all", path]) == 0
+    assert len(rows(capsys.readouterr().out)) == 1 + 128
+
+
+def test_json_has_all_ranks_and_what_was_assumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--json", written(tmp_path, VLLM)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["world"], found["nodes"]) == (SCHEMA, 8, ["gpu-a", "gpu-b"])
+    assert found["sizes"] == {"data": 1, "pipeline": 2, "context": 1, "tensor": 4}
+    assert found["unplaced"] is None
+    assert found["assumptions"]
+    assert found["ranks"][5] == {
+        "rank": 5,
+        "coordinates": {"data": 0, "pipeline": 1, "context": 0, "tensor": 1},
+        "stage": 1,
+        "node": "gpu-b",
+        "gpu": 1,
+        "layers": [[31, 61]],
+    }
+
+
+def test_hostfile_and_rankfile_say_the_same_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, VLLM)
+    assert run(["plan", "--hostfile", path]) == 0
+    assert capsys.readouterr().out == "gpu-a slots=4\ngpu-b slots=4\n"
+    assert run(["plan", "--rankfile", path]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    hosts = [("gpu-a", slot) for slot in range(4)] + [("gpu-b", slot) for slot in range(4)]
+    assert lines == [f"rank {rank}={host} slot={slot}" for rank, (host, slot) in enumerate(hosts)]
+
+
+@pytest.mark.parametrize("form", ["--hostfile", "--rankfile"])
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("2", "the plan names no nodes"),
+        ("[a, b, c]", "8 ranks do not divide over 3 nodes"),
+        ("['a=b', c]", "'a=b' cannot stand in a hostfile"),
+    ],
+)
+def test_an_order_without_hosts_is_refused(
+    form: str, nodes: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"engine: vllm\nparallel: {{tensor: 4, pipeline: 2}}\nnodes: {nodes}\n"
+    assert run(["plan", form, written(tmp_path, text)]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert said in told.err
+
+
+def test_ranks_without_a_place_are_a_dash_and_the_reason_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "engine: sglang\nparallel: {tensor: 4, pipeline: 3}\nnodes: 2\n"
+    assert run(["plan", written(tmp_path, text)]) == 0
+    out = capsys.readouterr().out
+    assert "unknown  which node a rank is on: SGLang: neither of pp_size 3" in out
+    assert rows(out)[1] == ["0", "0", "0", "-", "-"]
+
+
+def test_bounds_of_nodes_show_the_fewest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "engine: vllm\nparallel: {tensor: 4}\nnodes: {min: 2, max: 4}\n"
+    assert run(["plan", written(tmp_path, text)]) == 0
+    assert "2 nodes, the fewest that the plan allows" in capsys.readouterr().out
+
+
+def test_layers_of_a_list_need_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "engine: vllm\nparallel: {pipeline: 2}\nnodes: 1\nlayers: [3, 5]\n"
+    assert run(["plan", written(tmp_path, text)]) == 0
+    assert [row[-1] for row in rows(capsys.readouterr().out)] == ["layers", "0..2", "3..7"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "engine: vllm\nparallel: {pipeline: 2}\nnodes: 1\nmodel: {layers: 9}\nlayers: [4, 4]\n",
+            "sums to 8",
+        ),
+        ("engine: vllm\nparallel: {tensr: 2}\nnodes: 1\n", "plan.yaml:2: unknown key 'tensr'"),
+        ("engine: megatron\nparallel: {expert: 2}\nnodes: 1\n", "not divisible"),
+        ("", "plan.yaml"),
+    ],
+)
+def test_a_plan_that_the_engine_or_the_reader_refuses_is_one_sentence(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", written(tmp_path, text)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert said in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_a_world_that_the_sizes_cannot_make_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "--world", "12", written(tmp_path, VLLM)]) == 2
+    assert "the sizes of the plan make 8 ranks and not 12" in capsys.readouterr().err
+
+
+def test_a_launch_command_in_place_of_a_plan_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--", "torchrun", "--nnodes", "2", "train.py"]) == 2
+    assert "a launch command cannot stand in place of a plan" in capsys.readouterr().err
+
+
+def test_a_plan_comes_from_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(VLLM.encode())))
+    assert run(["plan", "-"]) == 0
+    assert capsys.readouterr().out.startswith("vLLM: 8 ranks")
+
+
+@given(
+    engine=st.sampled_from(sorted(ENGINES)),
+    sizes=st.dictionaries(st.sampled_from(["tensor", "pipeline", "data", "context"]), st.integers(1, 6)),
+    nodes=st.integers(1, 5),
+    layers=st.integers(1, 20),
+    form=st.sampled_from(["--json", "--all", "--hostfile"]),
+)
+@settings(max_examples=50, deadline=None, suppress_health_check=FLAT)
+def test_any_sizes_are_written_out_or_refused(  # noqa: PLR0917 - one parameter a size
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    engine: str,
+    sizes: dict[str, int],
+    nodes: int,
+    layers: int,
+    form: str,
+) -> None:
+    names = ", ".join(f"host-{n}" for n in range(nodes))
+    text = f"engine: {engine}\nparallel: {json.dumps(sizes)}\nnodes: [{names}]\nmodel: {{layers: {layers}}}\n"
+    code = run(["plan", form, written(tmp_path, text)])
+    told = capsys.readouterr()
+    assert code in {0, 2}, told.err
+    assert (told.out == "") is (code == 2)
+    if form == "--json" and code == 0:
+        found = json.loads(told.out)
+        assert [rank["rank"] for rank in found["ranks"]] == list(range(found["world"]))

@@ -1,0 +1,221 @@
+"""A simulated pipeline as a drawing: text for the terminal, SVG for the report.
+
+One row a stage, time to the right, to scale. Forward and backward differ by sign and pattern, not by
+colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from html import escape
+from itertools import groupby
+from typing import NamedTuple
+
+from topocheck.pipeline.schedule import Action, Pipeline, Run, Span
+
+__all__ = ["MOST_ROWS", "svg", "text"]
+
+MOST_ROWS = 32
+"""Stages that are drawn."""
+
+FORWARD, BACKWARD, IDLE = ">", "<", "."
+"""Signs of the terminal."""
+
+LEFT, TOP, ROW, GAP, FOOT = 76, 40, 28, 8, 56
+"""Measures of the SVG, in user units."""
+SAMPLES = 480
+"""Columns into which a row is sampled whose spans are too short to be drawn one by one."""
+NARROWEST = 3
+"""Width of the narrowest span that is drawn for itself, in user units."""
+
+STYLE = """\
+#{name} text {{ fill: #1b1f24; font: 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }}
+#{name} .lane {{ fill: none; stroke: #57606a; stroke-dasharray: 2 3; }}
+#{name} .axis {{ stroke: #57606a; }}
+#{name} .f {{ fill: #cfe3ff; stroke: #0b57c2; }}
+#{name} .b {{ fill: #ffe0b8; stroke: #7d4e00; }}
+#{name} .h {{ fill: url(#{name}-hatch); }}
+#{name} .stripe {{ stroke: #7d4e00; stroke-opacity: .45; }}
+@media (prefers-color-scheme: dark) {{
+#{name} text {{ fill: #e8ecf0; }}
+#{name} .lane {{ stroke: #a3adb8; }}
+#{name} .axis {{ stroke: #a3adb8; }}
+#{name} .f {{ fill: #1f4478; stroke: #85b8ff; }}
+#{name} .b {{ fill: #6b4313; stroke: #f3c24f; }}
+#{name} .stripe {{ stroke: #f3c24f; }}
+}}
+"""
+
+
+class Block(NamedTuple):
+    """Something drawn in a row, in columns or user units."""
+
+    start: int
+    end: int
+    backward: bool
+    label: str
+
+
+def text(run: Run, spell: Callable[[Fraction], str], width: int = 80) -> Iterator[str]:
+    """Lines of at most `width` columns; `spell` says a time of the run's unit in words."""
+    rows = run.rows[:MOST_ROWS]
+    left = len(f"stage {len(rows) - 1}") + 2
+    columns = max(width - left, 20)
+    start, end = "0", spell(run.total)
+    yield " " * left + start + end.rjust(columns - len(start))
+    for stage, row in enumerate(rows):
+        yield f"stage {stage}".ljust(left) + _line(row, run, columns)
+    yield from legend(run)
+
+
+def legend(run: Run) -> Iterator[str]:
+    """What the signs mean, and what is not shown."""
+    training = run.pipeline.schedule != "forward"
+    signs = [f"{FORWARD} forward", *([f"{BACKWARD} backward"] if training else []), f"{IDLE} idle"]
+    number = "microbatch" if run.pipeline.chunks == 1 else "microbatch.chunk"
+    yield ", ".join([*signs, f"number: {number}"])
+    if len(run.rows) > MOST_ROWS:
+        yield f"... and {len(run.rows) - MOST_ROWS} more stages"
+
+
+def _line(row: tuple[Span, ...], run: Run, columns: int) -> str:
+    """One stage in `columns` characters."""
+    blocks = _blocks(row, run, columns)
+    if any(block.end == block.start for block in blocks):
+        return _sampled(row, run, columns)
+    line, at = "", 0
+    for block in blocks:
+        line += IDLE * (block.start - at) + _boxed(block)
+        at = block.end
+    return line + IDLE * (columns - at)
+
+
+def _boxed(block: Block) -> str:
+    """A span as `[0>>>]`; without brackets or number where there is no room for them."""
+    room, sign = block.end - block.start, BACKWARD if block.backward else FORWARD
+    if room >= len(block.label) + 2:
+        return f"[{block.label.ljust(room - 2, sign)}]"
+    return block.label.ljust(room, sign) if room > len(block.label) else sign * room
+
+
+def _blocks(row: tuple[Span, ...], run: Run, columns: int) -> list[Block]:
+    """Spans rounded to whole columns, each edge for itself so that neighbours stay neighbours."""
+
+    def column(tick: int) -> int:
+        return (2 * tick * columns + run.end) // (2 * run.end)
+
+    return [
+        Block(column(start), column(end), action.backward, label_of(action, run.pipeline))
+        for action, start, end in row
+    ]
+
+
+def label_of(action: Action, pipeline: Pipeline) -> str:
+    """Microbatch, and the chunk where a stage has several."""
+    if pipeline.chunks == 1:
+        return str(action.microbatch)
+    return f"{action.microbatch}.{action.stage // pipeline.stages}"
+
+
+def _sampled(row: tuple[Span, ...], run: Run, columns: int) -> str:
+    """One sign a column: idle where less than half of it is taken, else what takes most of it."""
+    taken = [[0, 0] for _ in range(columns)]
+    for action, start, end in row:
+        for column in range(start * columns // run.end, (end * columns - 1) // run.end + 1):
+            left, right = max(start * columns, column * run.end), min(end * columns, (column + 1) * run.end)
+            taken[column][action.backward] += right - left
+    return "".join(
+        IDLE if 2 * (forward + backward) < run.end else BACKWARD if backward > forward else FORWARD
+        for forward, backward in taken
+    )
+
+
+def svg(
+    run: Run, spell: Callable[[Fraction], str], *, title: str, name: str = "timeline", width: int = 960
+) -> str:
+    """The drawing as one SVG element that loads nothing; `name` keeps its ids apart from others of a page."""
+    rows = run.rows[:MOST_ROWS]
+    inner = width - LEFT - 16
+    height = TOP + len(rows) * (ROW + GAP) + FOOT
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" id="{name}" viewBox="0 0 {width} {height}" '
+        f'style="max-width:{width}px;width:100%" role="img" aria-labelledby="{name}-title {name}-desc">',
+        f'<title id="{name}-title">{escape(title)}</title>',
+        f'<desc id="{name}-desc">{escape(_described(run, spell))}</desc>',
+        f"<style>{STYLE.format(name=name)}</style>",
+        f'<defs><pattern id="{name}-hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)"><path class="stripe" d="M0 0V6"/></pattern></defs>',
+        *_axis(run, spell, inner, TOP + len(rows) * (ROW + GAP)),
+    ]
+    for stage, row in enumerate(rows):
+        y = TOP + stage * (ROW + GAP)
+        parts.append(f'<text x="{LEFT - 10}" y="{y + 19}" text-anchor="end">stage {stage}</text>')
+        parts.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{inner}" height="{ROW}"/>')
+        parts += [_bar(block, y) for block in _drawn(row, run, inner)]
+    return "\n".join([*parts, *_key(run, height - 16), "</svg>"]) + "\n"
+
+
+def _described(run: Run, spell: Callable[[Fraction], str]) -> str:
+    """The drawing in words."""
+    pipeline = run.pipeline
+    busy = sum(end - start for row in run.rows for _, start, end in row)
+    idle = 1 - Fraction(busy, run.end * pipeline.stages)
+    shown = f"; the first {MOST_ROWS} stages are drawn" if pipeline.stages > MOST_ROWS else ""
+    return (
+        f"One row a stage, time to the right. {pipeline.stages} stages work on {pipeline.microbatches} "
+        f"microbatches ({pipeline.schedule}) and end after {spell(run.total)}; they are idle for "
+        f"{float(idle):.1%} of that time{shown}."
+    )
+
+
+def _axis(run: Run, spell: Callable[[Fraction], str], inner: int, bottom: int) -> Iterator[str]:
+    """Quarters of the whole time."""
+    for quarter in range(5):
+        x = LEFT + inner * quarter // 4
+        anchor = ("start", "middle", "middle", "middle", "end")[quarter]
+        words = spell(run.total * quarter / 4) if quarter else "0"
+        yield f'<path class="axis" d="M{x} {TOP - 10}V{bottom - GAP + 4}"/>'
+        yield f'<text x="{x}" y="{TOP - 16}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _drawn(row: tuple[Span, ...], run: Run, inner: int) -> Iterator[Block]:
+    """Spans one by one, or sampled into runs of one kind where they are too short."""
+    blocks = _blocks(row, run, inner)
+    if min(block.end - block.start for block in blocks) >= NARROWEST:
+        yield from blocks
+        return
+    at = 0
+    for sign, group in groupby(_sampled(row, run, SAMPLES)):
+        end = at + len(list(group))
+        if sign != IDLE:
+            yield Block(at * inner // SAMPLES, end * inner // SAMPLES, sign == BACKWARD, "")
+        at = end
+
+
+def _bar(block: Block, y: int) -> str:
+    """One block; backward ones are hatched and say so."""
+    x, room = LEFT + block.start, block.end - block.start
+    box = f'x="{x}" y="{y}" width="{room}" height="{ROW}"'
+    bar = f'<rect class="{"b" if block.backward else "f"}" {box}/>'
+    if block.backward:
+        bar += f'<rect class="h" {box}/>'
+    label = ("B" if block.backward else "F") + block.label
+    if block.label and room >= 8 * len(label) + 2:
+        bar += f'<text x="{x + room // 2}" y="{y + 19}" text-anchor="middle">{label}</text>'
+    return bar
+
+
+def _key(run: Run, y: int) -> Iterator[str]:
+    """What the signs mean."""
+    number = "microbatch" if run.pipeline.chunks == 1 else "microbatch and chunk"
+    entries = [("f", f"F: forward, with its {number}"), ("lane", "dotted: idle")]
+    if run.pipeline.schedule != "forward":
+        entries.insert(1, ("b", "B, hatched: backward"))
+    x = LEFT
+    for kind, words in entries:
+        yield f'<rect class="{kind}" x="{x}" y="{y - 11}" width="22" height="14"/>'
+        if kind == "b":
+            yield f'<rect class="h" x="{x}" y="{y - 11}" width="22" height="14"/>'
+        yield f'<text x="{x + 30}" y="{y}">{words}</text>'
+        x += 60 + 7 * len(words)
