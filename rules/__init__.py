@@ -12,6 +12,7 @@ from topocheck.rule import Rule
 from topocheck.rules import (
     environment,
     evidence,
+    hosts,
     identity,
     network,
     nvlink,
@@ -23,6 +24,7 @@ from topocheck.rules import (
 __all__ = ["RULES"]
 
 RULES: tuple[Rule[Any], ...] = (
+    *hosts.RULES,
     *identity.RULES,
     *nvlink.RULES,
     *network.RULES,

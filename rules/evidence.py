@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 
 from topocheck.ask import Ask
 from topocheck.placement import Node, Placement
-from topocheck.ranges import first
+from topocheck.ranges import first, fold
 from topocheck.rule import Finding, NotApplicable, Situations, each, read_at, rule
 
 __all__ = ["RULES"]
@@ -28,13 +28,19 @@ def node_reported(ask: Ask, node: Node) -> Iterator[Finding]:
     ask.know()
     if node.index >= placement.expected:
         names = [place.name for place in placement.nodes[: placement.expected]]
+        ranks = placement.ranks_on.get(node.index, [])
+        which = f"ranks {fold(ranks)} of the job" if ranks else "ranks of the job"
         yield Finding(
-            message=f"{node} carries ranks of the job and the plan does not have it "
+            message=f"{node} carries {which} and the plan does not have it "
             f"({placement.expected} nodes: {first(names)})",
             fix=f"correct `nodes:` in the plan, or start the job without {node}",
             cause="host not in the plan",
             subjects=(node.name,),
-            ranks=tuple(placement.ranks_on.get(node.index, ())),
+            evidence=tuple(
+                read_at(placement.placed.at.get(rank), f"rank {rank} is on {node}", placement.phase)
+                for rank in ranks[:1]
+            ),
+            ranks=tuple(ranks),
         )
     elif node.machine is None:
         absent = [place.name for place in placement.nodes[: placement.expected] if place.machine is None]
@@ -43,11 +49,12 @@ def node_reported(ask: Ask, node: Node) -> Iterator[Finding]:
 
 
 def faults(placement: Placement) -> Situations[Node] | NotApplicable:
-    """Nodes that a probe looked at."""
-    probed = [node for node in placement.nodes if node.machine is not None and node.machine.faults]
-    if probed:
-        return each(probed)
-    return NotApplicable("no probe reported a fault")
+    """Nodes of which a part could not be read; none at all where no node was seen."""
+    seen = [node for node in placement.nodes if node.machine is not None]
+    probed = [node for node in seen if node.machine is not None and node.machine.faults]
+    if seen and not probed:
+        return NotApplicable("no probe reported a fault")
+    return each(probed)
 
 
 @rule("EV002", "no probe fault hides a needed fact", over=faults, severity="warning")
@@ -83,15 +90,21 @@ def sources_agree(ask: Ask, node: Node) -> Iterator[Finding]:
     machine = node.machine
     if machine is None:
         return
-    for conflict in machine.conflicts:
-        places = [read_at(at, value) for at, value in zip(conflict.places, conflict.values, strict=True)]
+    if machine.conflicts:
+        told = machine.conflicts[0]
+        others = len(machine.conflicts) - 1
+        more = f" ({others} more facts differ)" if others else ""
         yield Finding(
-            message=f"{conflict.about} on {node}: one source says {conflict.values[0]}, "
-            f"another {conflict.values[1]}",
+            message=f"{told.about} on {node}: one source says {told.values[0]}, "
+            f"another {told.values[1]}{more}",
             fix="find out which source is of this machine and this boot, and leave the other out",
-            cause=conflict.about,
+            cause="sources differ",
             subjects=(node.name,),
-            evidence=tuple(places),
+            evidence=tuple(
+                read_at(at, f"{conflict.about}: {value}")
+                for conflict in machine.conflicts
+                for at, value in zip(conflict.places, conflict.values, strict=True)
+            ),
         )
     for fault in machine.faults:
         if fault.kind == "contradictory":

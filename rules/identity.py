@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 from topocheck.ask import Ask
-from topocheck.column import Column, Sighting
+from topocheck.column import Column, Sighting, one_process
 from topocheck.communicators import DUPLICATE, Member
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
-from topocheck.subjects import Load, loads
+from topocheck.subjects import Load, every_rank_told, loads
 
 __all__ = ["RULES"]
 
@@ -25,8 +25,9 @@ def ranks_complete(ask: Ask, column: Column) -> Iterator[Finding]:
     """Duplicates and strays are wrong; a missing rank only if every node told all its ranks."""
     placement = ask.placement
     ask.rest_on(column.basis)
-    if column.twice:
-        yield held_twice(placement, column)
+    doubled = [rank for rank in sorted(column.twice) if not one_process(column.twice[rank])]
+    if doubled:
+        yield held_twice(placement, column, doubled)
     if column.stray:
         strays = sorted({sighting.rank for sighting in column.stray})
         yield Finding(
@@ -37,7 +38,7 @@ def ranks_complete(ask: Ask, column: Column) -> Iterator[Finding]:
             evidence=tuple(sighted(placement, sighting) for sighting in column.stray),
         )
     missing = placement.unplaced
-    if missing and told_all(placement):
+    if missing and every_rank_told(placement):
         yield Finding(
             message=f"ranks {fold(missing)} of {placement.world} exist on no node, and every node told all "
             "its ranks",
@@ -50,9 +51,8 @@ def ranks_complete(ask: Ask, column: Column) -> Iterator[Finding]:
         ask.rank_gap(missing)
 
 
-def held_twice(placement: Placement, column: Column) -> Finding:
+def held_twice(placement: Placement, column: Column, ranks: list[int]) -> Finding:
     """Ranks that several processes hold."""
-    ranks = sorted(column.twice)
     return Finding(
         message=f"ranks {fold(ranks)} are held by more than one process: the processes do not know of each "
         "other and wait for ranks that nobody is",
@@ -73,32 +73,27 @@ def sighted(placement: Placement, sighting: Sighting) -> Evidence:
     return read_at(sighting.at, f"rank {sighting.rank} on {machine.name}{gpu}{pid}", "rank probe")
 
 
-def told_all(placement: Placement) -> bool:
-    """Every expected node reported, and told all its ranks."""
-    part = "ranks" if placement.phase == "claimed" else "observed"
-    return all(
-        node.machine is not None and getattr(node.machine.coverage, part) == "all"
-        for node in placement.nodes[: placement.expected]
-    )
-
-
 @rule("ID002", "world size is the product of the sizes", over=world, severity="error", required=True)
 def world_is_product(ask: Ask, column: Column) -> Iterator[Finding]:
     """Claimed world sizes, or the largest communicator, against the plan."""
     placement = ask.placement
     ask.rest_on(column.basis)
-    sizes = dict(placement.inventory.claims[""].sizes) if "" in placement.inventory.claims else {}
-    comms = placement.seen.communicators.values()
-    if placement.phase == "observed":
-        largest = max((comm.size or 0 for comm in comms), default=0)
-        if largest > placement.world:
-            sizes.setdefault(largest, 0)
-        elif largest < placement.world:
-            ask.gap(
-                "a communicator of the world's size",
-                [f"{placement.world} ranks"],
-                "the NCCL_DEBUG=INFO log from its first line, or the engine's own start-up lines",
-            )
+    sizes = set(placement.inventory.claims[""].sizes) if "" in placement.inventory.claims else set()
+    largest = max((comm.size or 0 for comm in placement.seen.communicators.values()), default=0)
+    if largest > placement.world:
+        sizes.add(largest)
+    if placement.phase == "observed" and largest < placement.world:
+        ask.gap(
+            "a communicator of the world's size",
+            [f"{placement.world} ranks"],
+            "the NCCL_DEBUG=INFO log from its first line, or the engine's own start-up lines",
+        )
+    elif placement.phase == "claimed" and not sizes:
+        need, supply = (
+            "the world size that the processes were given",
+            "topocheck probe in the job's processes",
+        )
+        ask.gap(need, [f"{placement.world} ranks"], supply)
     wrong = sorted(size for size in sizes if size != placement.world)
     if wrong:
         yield Finding(
@@ -131,10 +126,23 @@ def product(placement: Placement) -> str:
 
 @rule("ID003", "each rank resolves to one GPU", over=loads, severity="error", required=True)
 def rank_has_gpu(ask: Ask, load: Load) -> Iterator[Finding]:
-    """Every rank of a node names a GPU that the node has."""
-    for rank in load.ranks:
-        ask.device(rank)
-    yield from ()
+    """Every rank of a node names a GPU that the node has, and only one."""
+    ask.devices(load.ranks)
+    column, placement = ask.placement.placed, ask.placement
+    torn = [rank for rank in load.ranks if rank in column.twice and one_process(column.twice[rank])]
+    if torn:
+        seen = [sighting for rank in torn for sighting in column.twice[rank]]
+        names = [placement.inventory.machines[s.machine].gpu_name(s.gpu) for s in seen if s.gpu is not None]
+        yield Finding(
+            message=f"ranks {fold(torn)} on {load.node} are one process each and are shown on several GPUs: "
+            f"{first(dict.fromkeys(names))}",
+            fix="find out which of the sources is of this run, and leave the other out",
+            cause="one rank, several GPUs",
+            subjects=tuple(f"rank {rank}" for rank in torn),
+            evidence=tuple(sighted(placement, sighting) for sighting in seen),
+            ranks=tuple(torn),
+            mark="gpu",
+        )
 
 
 @rule("ID004", "no GPU serves two ranks", over=loads, severity="error", required=True)
@@ -148,10 +156,17 @@ def gpu_serves_one_rank(ask: Ask, load: Load) -> Iterator[Finding]:
         return
     users: dict[int, list[int]] = {}
     for rank, gpu in zip(load.ranks, load.gpus, strict=True):
-        if gpu is None:
-            ask.rank_gap([rank])
-        else:
+        if gpu is not None:
             users.setdefault(gpu, []).append(rank)
+    if None in load.gpus:
+        ask.rank_gap([rank for rank, gpu in zip(load.ranks, load.gpus, strict=True) if gpu is None])
+    untied = load.node.machine.untied if load.node.machine else ()
+    if column.basis != "predicted" and any(a in users and b in users for a, b in untied):
+        ask.gap(
+            "which UUID, bus id and index are one GPU",
+            [load.node.name],
+            "nvidia-smi --query-gpu=index,uuid,pci.bus_id --format=csv, given as NODE=FILE",
+        )
     for gpu, ranks in users.items():
         if len(ranks) > 1:
             yield shared_gpu(load.node, gpu, ranks, tuple(sighting(column, load.node, r, gpu) for r in ranks))
@@ -185,7 +200,7 @@ def warned_duplicates(ask: Ask) -> Iterator[Finding]:
             continue
         by_gpu: dict[tuple[int, int | None], list[Member]] = {}
         for member in comm.everyone():
-            if member.rank >= len(placed) or placed[member.rank] is None:
+            if not 0 <= member.rank < len(placed) or placed[member.rank] is None:
                 by_gpu.setdefault((member.machine, member.gpu), []).append(member)
         for (machine, gpu), members in by_gpu.items():
             node = placement.nodes[placement.node_of[machine]] if machine in placement.node_of else None
@@ -193,91 +208,6 @@ def warned_duplicates(ask: Ask) -> Iterator[Finding]:
             if node is not None and gpu is not None and len(ranks) > 1:
                 evidence = tuple(read_at(m.at, f"NCCL: duplicate GPU, rank {m.rank}") for m in members)
                 yield shared_gpu(node, gpu, ranks, evidence)
-
-
-def hosts(placement: Placement) -> Situations[Node] | NotApplicable:
-    """Hosts of the job by how well they are identified."""
-    seen = [node for node in placement.nodes if node.machine is not None]
-    if placement.expected == 1 and len(seen) <= 1:
-        return NotApplicable("the job has one node")
-    accused = suspects(placement)
-    found: dict[Hashable, list[Node]] = {}
-    for node in seen:
-        machine = node.machine
-        known = machine is not None and machine.host.boot_id is not None
-        found.setdefault(node.index if node.index in accused else known, []).append(node)
-    return found
-
-
-def suspects(placement: Placement) -> set[int]:
-    """Positions of nodes that share a GPU UUID or a name with another boot."""
-    inventory = placement.inventory
-    pairs = [pair for _, *pair in (*inventory.twice, *inventory.two_boots)]
-    return {placement.node_of[index] for pair in pairs for index in pair if index in placement.node_of}
-
-
-@rule("ID005", "each host is one machine", over=hosts, severity="error")
-def host_is_one_machine(ask: Ask, node: Node) -> Iterator[Finding]:
-    """One GPU on two hosts, or two machines under one name."""
-    placement, machine = ask.placement, node.machine
-    ask.know()
-    if machine is None:
-        return
-    inventory = placement.inventory
-    for uuid, a, b in inventory.twice:
-        if placement.node_of.get(b) == node.index or placement.node_of.get(a) == node.index:
-            names = [inventory.machines[index].name for index in (a, b)]
-            yield Finding(
-                message=f"GPU {uuid} appears on {names[0]} and on {names[1]}: the two are one machine, or "
-                "one of the captures is of another",
-                fix="key hosts by boot id: give both nodes' /proc/sys/kernel/random/boot_id",
-                cause="one GPU on two hosts",
-                subjects=tuple(names),
-            )
-    for name, a, b in inventory.two_boots:
-        if placement.node_of.get(a) == node.index or placement.node_of.get(b) == node.index:
-            yield Finding(
-                message=f"the name {name} belongs to two boots: two machines share it, or one was restarted",
-                fix="give each machine a name of its own, and evidence of one boot only",
-                cause="one name, two boots",
-                subjects=(inventory.machines[a].name, inventory.machines[b].name),
-            )
-    yield from local_transport_to_far_rank(ask, node)
-    if machine.host.boot_id is None:
-        ask.gap(
-            "which machine a host is (it is known by name only)",
-            [node.name],
-            "topocheck probe on every node, which reads /proc/sys/kernel/random/boot_id",
-        )
-
-
-def local_transport_to_far_rank(ask: Ask, node: Node) -> Iterator[Finding]:
-    """P2P/IPC or shared memory between ranks of two hosts: the library takes two hosts for one.
-
-    The same under one name: two ranks with one device number and no bus id or UUID to tell them apart.
-    """
-    placement = ask.placement
-    devices: dict[str, set[int]] = {}
-    for seen in placement.seen.edges:
-        edge = seen.edge
-        if placement.node_of.get(seen.machine) != node.index or edge.comm is None or "MNNVL" in edge.how:
-            continue
-        if edge.via not in ("P2P", "SHM") or ":" in f"{edge.src_dev}{edge.dst_dev}":
-            continue
-        for rank, device in ((edge.src, edge.src_dev), (edge.dst, edge.dst_dev)):
-            if device is not None:
-                devices.setdefault(device, set()).add(rank)
-    if node.machine is not None and all(gpu.bus is None for gpu in node.machine.gpus):
-        doubled = {device: ranks for device, ranks in devices.items() if len(ranks) > 1}
-        for device, ranks in doubled.items():
-            yield Finding(
-                message=f"ranks {fold(ranks)} are joined by local transport under the name {node} and both "
-                f"drive device {device}: two hosts are taken for one (or one GPU serves them all, ID004)",
-                fix="give each machine a host name of its own; check NCCL_HOSTID and cloned host names",
-                cause="two hosts under one name",
-                subjects=(node.name, *(f"rank {rank}" for rank in sorted(ranks))),
-                ranks=tuple(sorted(ranks)),
-            )
 
 
 def compared(placement: Placement) -> Situations[Column] | NotApplicable:
@@ -369,7 +299,6 @@ def allocation_holds_world(ask: Ask, load: Load) -> Iterator[Finding]:
 RULES = (
     ranks_complete,
     world_is_product,
-    host_is_one_machine,
     gpu_serves_one_rank,
     allocation_holds_world,
     rank_has_gpu,

@@ -24,7 +24,8 @@ def networked_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
     found: dict[Hashable, list[Node]] = {}
     for node in placement.nodes:
         speaks = node.index in placement.facts_by_node
-        key: Hashable = node.index if speaks else (id(node.shape) if node.shape else "silent")
+        variables = node.machine.environments if node.machine else ()
+        key: Hashable = node.index if speaks else (id(node.shape) if node.shape else None, variables)
         found.setdefault(key, []).append(node)
     return found
 
@@ -35,14 +36,14 @@ def rdma_opens(ask: Ask, node: Node) -> Iterator[Finding]:
     ask.know()
     placement = ask.placement
     rdma = rdma_of(placement, node)
-    if rdma is None or (rdma.works and not rdma.opened) or rdma.cause == "no active port":
+    if rdma is None or not (rdma.opened or rdma.met):
         ask.gap(
             "whether RDMA can be opened where the ranks run",
             [node.name],
             "topocheck probe in the job's container, or the NCCL_DEBUG=INFO log from its first line",
         )
         return
-    if rdma.works or rdma.cause == "switched off":
+    if rdma.works:
         return
     suspect = (
         " The locked-memory limit (ulimit -l) is the usual suspect."

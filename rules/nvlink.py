@@ -6,22 +6,22 @@ from collections.abc import Iterator
 
 from topocheck.ask import Ask
 from topocheck.hardware import Link, Shape
-from topocheck.models import has_nvlink, nvlinks_by_design
+from topocheck.models import nvlinks_by_design
 from topocheck.placement import Node, Placement
-from topocheck.ranges import first
+from topocheck.ranges import fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, rule
-from topocheck.subjects import Load, loads
+from topocheck.subjects import Load, loads, without_nvlink
 
 __all__ = ["RULES"]
 
 
+ODD_ONE_OUT = 3
+"""Peers that must agree before a GPU without any NVLink is odd, and not a board without a bridge."""
+
+
 def linked_nodes(placement: Placement) -> Situations[Load] | NotApplicable:
     """Nodes with ranks, unless no GPU of the job has NVLink by design."""
-    nodes = placement.nodes[: placement.expected]
-    models = {gpu.model for node in nodes if node.shape for gpu in node.shape.hardware.gpus}
-    if models and all(node.shape for node in nodes) and all(has_nvlink(m) is False for m in models):
-        return NotApplicable(f"{first(sorted(map(str, models)))} has no NVLink")
-    return loads(placement)
+    return without_nvlink(placement) or loads(placement)
 
 
 @rule("NV001", "each GPU has all its NVLinks", over=linked_nodes, severity="error")
@@ -36,16 +36,17 @@ def gpu_has_its_links(ask: Ask, load: Load) -> Iterator[Finding]:
             "nvidia-smi nvlink -s, or nvidia-smi topo -m, given as NODE=FILE",
         )
         return
-    judged = 0
-    for gpu in range(node.shape.gpus):
-        verdict = short_by(node.shape, gpu)
-        if verdict is None:
-            continue
-        judged += 1
-        fact, severity = verdict
-        if fact:
-            yield short_of_links(load, node, gpu, fact, severity)
-    if judged < node.shape.gpus:
+    devices = ask.devices(load.ranks)
+    users: dict[int, list[int]] = {}
+    for rank, device in devices.items():
+        users.setdefault(device.ordinal, []).append(rank)
+    whole = len(devices) == len(load.ranks)
+    asked = [gpu for gpu in range(node.shape.gpus) if gpu in users or not whole]
+    verdicts = {gpu: short_by(node.shape, gpu) for gpu in asked}
+    for gpu, verdict in verdicts.items():
+        if verdict is not None and verdict[0]:
+            yield short_of_links(node, gpu, users.get(gpu, []), *verdict)
+    if None in verdicts.values() or not set(users) <= set(asked):
         ask.gap("NVLinks of each GPU", [node.name], "nvidia-smi nvlink -s, given as NODE=FILE")
 
 
@@ -57,13 +58,14 @@ def short_by(shape: Shape, gpu: int) -> tuple[str, Severity] | None:
         return (
             f"{active} active NVLinks of the {design} that {model} has" if active < design else ""
         ), "error"
-    others = [
-        count for other in range(shape.gpus) if other != gpu and (count := shape.nvlinks(other)) is not None
-    ]
-    if active is not None and others:
-        most = max(set(others), key=others.count)
-        return (f"{active} active NVLinks where its peers have {most}" if active < most else ""), "error"
-    return by_table(shape, gpu)
+    alike = [other for other in range(shape.gpus) if shape.hardware.gpus[other].model == model]
+    counts = [count for other in alike if other != gpu and (count := shape.nvlinks(other)) is not None]
+    if active is None or not counts:
+        return by_table(shape, gpu)
+    most = max(sorted(set(counts)), key=counts.count)
+    if active == 0 < most and (len(counts) < ODD_ONE_OUT or len(set(counts)) > 1):
+        return by_table(shape, gpu)  # bridges join some boards and leave others out
+    return (f"{active} active NVLinks where its peers have {most}" if active < most else ""), "error"
 
 
 def by_table(shape: Shape, gpu: int) -> tuple[str, Severity] | None:
@@ -99,14 +101,14 @@ def joined(row: list[Link] | None) -> int:
     return sum(link.nvlink for link in row or ())
 
 
-def short_of_links(load: Load, node: Node, gpu: int, fact: str, severity: Severity) -> Finding:
+def short_of_links(node: Node, gpu: int, ranks: list[int], fact: str, severity: Severity) -> Finding:
     """The finding of one GPU."""
     machine = node.machine
     index = machine.gpus[gpu].nvml if machine and gpu < len(machine.gpus) else None
-    ranks = tuple(rank for rank, used in zip(load.ranks, load.gpus, strict=True) if used == gpu)
+    whose = f", rank {fold(ranks)}," if ranks else ""
     return Finding(
-        message=f"GPU {gpu if index is None else index} ({node.gpu_name(gpu)}) of {node} has {fact}: every "
-        "all-reduce through it slows down or leaves NVLink, while logs still say P2P",
+        message=f"GPU {gpu if index is None else index} ({node.gpu_name(gpu)}) of {node}{whose} has {fact}: "
+        "every all-reduce through it slows down or leaves NVLink, while logs still say P2P",
         fix=f"drain {node}, reset or reseat the GPU, and check nvidia-smi nvlink -s and the kernel log "
         "for Xid",
         cause="links missing",
@@ -117,7 +119,7 @@ def short_of_links(load: Load, node: Node, gpu: int, fact: str, severity: Severi
             ),
         ),
         severity=severity,
-        ranks=ranks,
+        ranks=tuple(ranks),
         mark="gpu",
     )
 

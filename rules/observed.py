@@ -9,7 +9,7 @@ from topocheck.ask import Ask
 from topocheck.communicators import DUPLICATE
 from topocheck.placement import Placement
 from topocheck.ranges import first, fold
-from topocheck.rdma import spell
+from topocheck.rdma import FIXES, rdma_of, spell
 from topocheck.rule import Finding, NotApplicable, Severity, Situations, read_at, rule, the
 from topocheck.subjects import TensorGroup, crossings, tensor_groups
 from topocheck.traffic import Flow, flows, global_members
@@ -108,24 +108,33 @@ def edges_over_rdma(ask: Ask, placement: Placement) -> Iterator[Finding]:
     found = [flow for flow in flows(placement) if flow.between_nodes]
     sockets = [flow for flow in found if flow.edge.network == "Socket"]
     if sockets:
-        nodes = dict.fromkeys(str(node) for flow in sockets for node in (flow.near, *flow.nodes))
-        edges = dict.fromkeys(map(str, sockets))
-        yield Finding(
-            message=f"edges {first(edges)} between nodes ({first(nodes)}) ran over NET/Socket, not RDMA: "
-            "every exchange between the nodes pays for it",
-            fix="see the reason at the end that chose sockets (NET009, NCCL lines after NET/IB), mend it and "
-            "launch again",
-            cause="sockets between nodes",
-            subjects=tuple(f"edge {edge}" for edge in edges),
-            evidence=tuple(flow.evidence() for flow in sockets),
-            severity="warning" if placement.plan.policy.boundary == "any" else "error",
-            ranks=tuple(rank for flow in sockets[:16] for rank in (flow.src, flow.dst) if rank is not None),
-            mark="edge",
-        )
-    covered = {node.index for flow in found for node in (flow.near, *flow.nodes)}
+        yield over_sockets(placement, sockets)
+    told = [flow for flow in found if flow.edge.via != "NET" or flow.edge.network is not None]
+    covered = {node.index for flow in told for node in (flow.near, *flow.nodes)}
     silent = [node.name for node in placement.nodes[: placement.expected] if node.index not in covered]
     if silent:
         ask.gap("an edge between the nodes", silent, LOG)
+
+
+def over_sockets(placement: Placement, sockets: Sequence[Flow]) -> Finding:
+    """The finding of edges over sockets, with the reasons that the logs of their ends give."""
+    nodes = list(dict.fromkeys(node for flow in sockets for node in (flow.near, *flow.nodes)))
+    edges = dict.fromkeys(map(str, sockets))
+    known = {node: rdma for node in nodes if (rdma := rdma_of(placement, node)) and rdma.cause in FIXES}
+    reasons = first((f"{node}: {rdma.reason}" for node, rdma in known.items() if not rdma.works), 3)
+    fixes = [rdma.fix for rdma in known.values() if not rdma.works]
+    return Finding(
+        message=f"edges {first(edges)} between nodes ({first(map(str, nodes))}) ran over NET/Socket, not "
+        "RDMA: every exchange between the nodes pays for it" + (f" ({reasons})" if reasons else ""),
+        fix=f"{fixes[0] if fixes else 'mend what made NCCL choose sockets (its lines after NET/IB)'}, and "
+        "launch again",
+        cause="sockets between nodes",
+        subjects=tuple(f"edge {edge}" for edge in edges),
+        evidence=tuple(flow.evidence() for flow in sockets),
+        severity="warning" if placement.plan.policy.boundary == "any" else "error",
+        ranks=tuple(rank for flow in sockets[:16] for rank in (flow.src, flow.dst) if rank is not None),
+        mark="edge",
+    )
 
 
 @rule("OBS009", "edges between nodes used GPUDirect", over=between_nodes, severity="warning")
@@ -160,11 +169,18 @@ def edges_use_gpudirect(ask: Ask, placement: Placement) -> Iterator[Finding]:
             ranks=tuple(rank for flow in staged[:1] for rank in (flow.src, flow.dst) if rank is not None),
             mark="edge",
         )
-    if not found:
+    if all(flow.edge.gdr is None for flow in found):
         ask.gap("an RDMA edge between the nodes", [node.name for node in placement.nodes], LOG)
 
 
-@rule("OBS006", "every rank finished initialisation", over=running, severity="error")
+def started(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job, if it was seen running, or seen to end before it had a communicator."""
+    if any(fact.kind == "abort" for facts in placement.facts_by_node.values() for fact in facts):
+        return the(placement)
+    return running(placement)
+
+
+@rule("OBS006", "every rank finished initialisation", over=started, severity="error")
 def initialisation_finished(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """An abort line, or every rank complete. A log that stops early proves neither."""
     ask.rest_on("observed")
@@ -220,7 +236,13 @@ def communicators_match_groups(ask: Ask, kind: str) -> Iterator[Finding]:
     planned = {
         frozenset(group) for other in placement.layout.kinds() for group in placement.layout.groups(other)
     }
-    strange = [members for members in of_size if members not in planned]
+    beside = {
+        frozenset(pair)
+        for other in placement.layout.kinds()
+        for group in placement.layout.groups(other)
+        for pair in zip(group, [*group[1:], group[0]], strict=True)
+    }  # engines build one for each pair of neighbours that send to each other
+    strange = [members for members in of_size if members not in planned | beside]
     missing = [group for group in wanted if group not in built]
     if strange and len(missing) == len(wanted):
         yield strange_groups(placement, kind, strange, of_size)

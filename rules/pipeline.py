@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
-from topocheck.ask import Ask
+from topocheck.ask import Ask, Device
 from topocheck.domain import in_one_domain
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rdma import Rdma, rdma_of
-from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, rule, the
-from topocheck.subjects import Boundary, members, stage_boundaries, tensor_groups
+from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
+from topocheck.rules.tensor import crossing_severity
+from topocheck.subjects import (
+    INNER,
+    Boundary,
+    every_rank_told,
+    members,
+    replica_of,
+    stage_boundaries,
+    tensor_groups,
+)
 
 __all__ = ["RULES"]
-
-INNER = ("tensor", "pipeline", "context", "sequence")
-"""Axes inside one copy of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +34,6 @@ class Replica:
 
     def __str__(self) -> str:
         return f"replica {self.index}"
-
-
-def replica_of(placement: Placement, rank: int) -> int:
-    """Which copy of the model a rank belongs to: its position along all other axes."""
-    index = 0
-    for axis, size in placement.layout.axes:
-        if axis not in INNER:
-            index = index * size + placement.layout.coordinate(rank, axis)
-    return index
 
 
 def replicas(placement: Placement) -> Situations[Replica]:
@@ -57,13 +55,7 @@ def replica_is_whole(ask: Ask, replica: Replica) -> Iterator[Finding]:
     missing = [rank for rank in placement.unplaced if replica_of(placement, rank) == replica.index]
     if not missing:
         return
-    reported = all(
-        node.machine is not None
-        and (node.machine.coverage.ranks if placement.phase == "claimed" else node.machine.coverage.observed)
-        == "all"
-        for node in placement.nodes[: placement.expected]
-    )
-    if not reported:
+    if not every_rank_told(placement):
         ask.rank_gap(missing)
         return
     stages = sorted({placement.layout.coordinate(rank, "pipeline") for rank in missing})
@@ -84,6 +76,9 @@ def boundary_has_rdma(ask: Ask, boundary: Boundary) -> Iterator[Finding]:
     """Working RDMA at both ends, or one NVLink domain."""
     placement = ask.placement
     ask.rest_on(placement.placed.basis)
+    if boundary.a is None or boundary.b is None:
+        ask.rank_gap(boundary.ranks)
+        return
     if in_one_domain(placement, (boundary.a, boundary.b)):
         return
     severity: Severity = "warning" if placement.plan.policy.boundary == "any" else "error"
@@ -114,33 +109,75 @@ def boundary_without_rdma(boundary: Boundary, node: Node, rdma: Rdma, severity: 
     )
 
 
-@rule("PP004", "the NIC of a boundary is near its GPU", over=lambda p: boundary_gpus(p), severity="warning")  # noqa: PLW0108 - it stands below
+@dataclass(frozen=True, slots=True)
+class End:
+    """Ranks of one node whose neighbouring stage is on another."""
+
+    node: Node | None
+    """None for the ranks whose node nothing shows."""
+    ranks: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.node} (ranks {fold(self.ranks)})"
+
+
+def boundary_ends(placement: Placement) -> Situations[End] | NotApplicable:
+    """Ends of stage boundaries between nodes, by hardware and GPUs; NVLink between nodes needs no NIC."""
+    boundaries = stage_boundaries(placement)
+    if isinstance(boundaries, NotApplicable):
+        return boundaries
+    ends = placement.keep("boundary ends", find_ends)
+    return ends or NotApplicable("every boundary between nodes lies in an NVLink domain")
+
+
+def find_ends(placement: Placement) -> dict[Hashable, list[End]]:
+    """Ranks with a neighbour stage on another node, grouped by node and then by situation."""
+    column, nodes = placement.placed, placement.nodes
+    ranks_of: dict[int, set[int]] = {}
+    joined: dict[tuple[int, int], bool] = {}
+    for ranks in placement.layout.groups("pipeline"):
+        places = members(column.node, ranks)
+        if places.count(places[0]) == len(places):
+            continue
+        for position, (a, b) in enumerate(pairwise(places)):
+            if a is None or b is None or a == b:
+                continue
+            if (a, b) not in joined:
+                joined[a, b] = in_one_domain(placement, (nodes[a], nodes[b])) is True
+            if not joined[a, b]:
+                ranks_of.setdefault(a, set()).add(ranks[position])
+                ranks_of.setdefault(b, set()).add(ranks[position + 1])
+    found: dict[Hashable, list[End]] = {}
+    for place, numbers in ranks_of.items():
+        node, own = nodes[place], tuple(sorted(numbers))
+        gpus = tuple([column.gpu[rank] for rank in own])
+        found.setdefault(place if node.kind is None else (node.kind, gpus), []).append(End(node, own))
+    if placement.unplaced:
+        found["unplaced"] = [End(None, tuple(placement.unplaced))]
+    return found
+
+
+@rule("PP004", "the NIC of a boundary is near its GPU", over=boundary_ends, severity="warning")
 def nic_is_near(ask: Ask, end: End) -> Iterator[Finding]:
     """PIX and PXB are near, SYS is far; PHB and NODE say nothing unless another NIC is nearer."""
-    ask.rest_on(ask.placement.placed.basis)
-    far: list[int] = []
-    for rank in end.ranks:
-        device = ask.device(rank)
-        if device is None:
-            continue
-        shape = end.node.shape
+    devices = ask.devices(end.ranks)
+    far: dict[int, Device] = {}
+    for rank, device in devices.items():
+        shape = device.node.shape
         near = shape.nearest_nics(device.ordinal) if shape and device.ordinal < shape.gpus else None
-        if near is None or near[0] in ("PHB", "NODE"):
+        if near is None or near[0] in {"PHB", "NODE"}:
             ask.gap(
                 "which NIC is near each GPU",
-                [end.node.name],
+                [device.node.name],
                 "nvidia-smi topo -m with its NIC columns, given as NODE=FILE",
             )
         elif near[0] == "SYS":
-            far.append(device.ordinal)
-    if far and end.node.machine is not None:
-        indexes = [
-            end.node.machine.gpus[gpu].nvml if gpu < len(end.node.machine.gpus) else gpu for gpu in far
-        ]
-        names = [f"GPU{gpu if index is None else index}" for gpu, index in zip(far, indexes, strict=True)]
+            far[rank] = device
+    if far and end.node is not None and end.node.machine is not None:
+        names = [f"GPU{device.index}" for device in far.values()]
         yield Finding(
-            message=f"{first(names)} of {end.node} send stage boundaries and have only NICs across the "
-            "socket interconnect (SYS)",
+            message=f"{first(names)} of {end.node} (ranks {fold(far)}) send stage boundaries and have only "
+            "NICs across the socket interconnect (SYS)",
             fix="let the ranks of the boundary use GPUs with a NIC on their PCIe switch, or accept the "
             "slower path",
             cause="boundary NIC is far",
@@ -151,51 +188,9 @@ def nic_is_near(ask: Ask, end: End) -> Iterator[Finding]:
                     fact=f"nearest NIC of {first(names)}: SYS",
                 ),
             ),
-            ranks=end.ranks,
+            ranks=tuple(far),
             mark="gpu",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Ranks of one node whose neighbouring stage is on another."""
-
-    node: Node
-    ranks: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.node} (ranks {fold(self.ranks)})"
-
-
-def boundary_gpus(placement: Placement) -> Situations[End] | NotApplicable:
-    """Ends of stage boundaries between nodes, by shape and GPUs."""
-    boundaries = stage_boundaries(placement)
-    if isinstance(boundaries, NotApplicable):
-        return boundaries
-    return placement.keep("boundary ends", find_ends)
-
-
-def find_ends(placement: Placement) -> dict[Hashable, list[End]]:
-    """Ranks with a neighbour stage on another node, grouped by node and then by situation."""
-    column = placement.placed
-    ranks_of: dict[int, set[int]] = {}
-    for ranks in placement.layout.groups("pipeline"):
-        places = members(column.node, ranks)
-        if places.count(places[0]) == len(places):
-            continue
-        for position in range(len(places) - 1):
-            a, b = places[position], places[position + 1]
-            if a is not None and b is not None and a != b:
-                ranks_of.setdefault(a, set()).add(ranks[position])
-                ranks_of.setdefault(b, set()).add(ranks[position + 1])
-    found: dict[Hashable, list[End]] = {}
-    for place, numbers in ranks_of.items():
-        node, ranks = placement.nodes[place], tuple(sorted(numbers))
-        key: Hashable = place
-        if node.shape is not None:
-            key = id(node.shape), tuple([column.gpu[rank] for rank in ranks])
-        found.setdefault(key, []).append(End(node, ranks))
-    return found
 
 
 def inverted(placement: Placement) -> Situations[Placement] | NotApplicable:
@@ -213,21 +208,21 @@ def order_is_inside_out(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Stages share a node while TP groups cross nodes: an exchange of stages would cure both."""
     column, size = placement.placed, placement.layout.size("tensor")
     ask.rest_on(column.basis)
-    crossing = []
-    for ranks in placement.layout.groups("tensor"):
-        places = {place for place in members(column.node, ranks) if place is not None}
-        if len(places) > 1:
-            crossing.append((ranks, places))
     if placement.unplaced:
         ask.rank_gap(placement.unplaced)
-    swapped = [
-        (ranks, places)
-        for ranks, places in crossing
-        if all(hosts_stages(placement, place) and len(placement.ranks_on[place]) >= size for place in places)
-    ]
+    swapped = []
+    for ranks in placement.layout.groups("tensor"):
+        places = sorted({place for place in members(column.node, ranks) if place is not None})
+        if len(places) > 1 and all(
+            hosts_stages(placement, place) and len(placement.ranks_on[place]) >= size for place in places
+        ):
+            nodes = [placement.nodes[place] for place in places]
+            severity = crossing_severity(placement, nodes, in_one_domain(placement, nodes))
+            if severity is not None:
+                swapped.append((severity, ranks, nodes))
     if swapped:
-        ranks, places = swapped[0]
-        names = [placement.nodes[place].name for place in sorted(places)]
+        severity, ranks, nodes = min(swapped, key=lambda found: found[0] != "error")
+        names = [node.name for node in nodes]
         yield Finding(
             message=f"{len(swapped)} TP groups cross nodes while {first(names)} each hold several stages: "
             "TP, which all-reduces in every layer, takes the network, and PP, which sends one activation, "
@@ -235,10 +230,22 @@ def order_is_inside_out(ask: Ask, placement: Placement) -> Iterator[Finding]:
             fix="exchange the two: let consecutive ranks of a node form the TP group (TP innermost in the "
             "order)",
             cause="inside out",
-            subjects=tuple(f"TP ranks {fold(ranks)}" for ranks, _ in swapped[:8]),
+            subjects=tuple(f"TP ranks {fold(group)}" for _, group, _ in swapped[:8]),
             count=len(swapped),
+            evidence=tuple(
+                read_at(column.at.get(rank), f"rank {rank}, {stage_of(placement, rank)}", column.basis)
+                for rank in placement.ranks_on[nodes[0].index][:size]
+            ),
+            severity=severity,
             ranks=tuple(ranks),
         )
+
+
+def stage_of(placement: Placement, rank: int) -> str:
+    """Stage and node of a rank."""
+    place = placement.placed.node[rank]
+    where = "no known node" if place is None else placement.nodes[place].name
+    return f"stage {placement.layout.coordinate(rank, 'pipeline')}, is on {where}"
 
 
 def hosts_stages(placement: Placement, place: int) -> bool:

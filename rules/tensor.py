@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 
-from topocheck.ask import Ask, Device
+from topocheck.ask import TOPO, Ask, Device
 from topocheck.domain import in_one_domain
 from topocheck.hardware import Link
 from topocheck.models import has_nvlink
@@ -13,11 +14,15 @@ from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.regroup import linked_groups, smaller_size
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule
-from topocheck.subjects import TensorGroup, tensor_groups
+from topocheck.snapshot import GpuShape
+from topocheck.subjects import TensorGroup, members, tensor_groups, without_nvlink
 
 __all__ = ["RULES"]
 
 Pair = tuple[Device, Device]
+
+MEMORY_SPREAD = 0.05
+"""Share by which the memory of GPUs of one group may differ."""
 
 
 @rule("TP001", "TP group in one domain", over=tensor_groups, severity="error", required=True)
@@ -29,7 +34,7 @@ def group_in_one_domain(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
         return
     policy = ask.placement.plan.policy.tensor_domain
     shared = in_one_domain(ask.placement, nodes)
-    if shared and policy == "nvlink":
+    if crossing_severity(ask.placement, nodes, shared) is None and shared:
         return
     if policy == "nvlink" and shared is None:
         ask.gap(
@@ -75,9 +80,14 @@ def representatives(places: Mapping[int, Node]) -> list[int]:
     return list(ranks.values())
 
 
-def crossing_severity(placement: Placement, nodes: list[Node], shared: bool | None) -> Severity:
-    """Error where TP could stay inside with another pipeline size or order, else a warning."""
+def crossing_severity(placement: Placement, nodes: list[Node], shared: bool | None) -> Severity | None:
+    """Error where TP could stay inside with another pipeline size or order, else a warning.
+
+    None where the plan lets a group cross: inside an NVLink domain that is proven, or may be one.
+    """
     policy = placement.plan.policy.tensor_domain
+    if policy == "nvlink" and shared is not False:
+        return None
     if policy == "any" or (shared and policy is None) or may_be_one_machine(nodes):
         return "warning"
     return "error" if max(gpus_of(placement, node) for node in nodes) > 1 else "warning"
@@ -100,7 +110,7 @@ def may_be_one_machine(nodes: list[Node]) -> bool:
         if machine is None or machine.host.boot_id is not None or machine.coverage.gpus == "all":
             return False
         places = {gpu.bus for gpu in machine.gpus if gpu.bus is not None}
-        places |= {f"index {gpu.nvml}" for gpu in machine.gpus if gpu.nvml is not None}
+        places = places or {f"index {gpu.nvml}" for gpu in machine.gpus if gpu.nvml is not None}
         if not places or places & seen:
             return False
         seen |= places
@@ -127,6 +137,10 @@ def crossing_fix(placement: Placement, nodes: list[Node], shared: bool | None, p
     if fits > 1:
         stages = placement.layout.size("pipeline") * size // fits
         return f"use tensor {fits} x pipeline {stages} on the same GPUs: then each TP group fits in one node"
+    if most > 1:
+        return (
+            f"use a tensor size that divides the {most} GPUs of a node: {size} leaves no whole group inside"
+        )
     return "no node has more than one GPU: expect network speed, or say `policy: {tensor_domain: any}`"
 
 
@@ -135,38 +149,27 @@ def linkable_groups(placement: Placement) -> Situations[TensorGroup] | NotApplic
     groups = tensor_groups(placement)
     if isinstance(groups, NotApplicable):
         return groups
-    models = {
-        gpu.model
-        for node in placement.nodes[: placement.expected]
-        for gpu in (node.shape.hardware.gpus if node.shape else ())
-    }
-    whole = all(node.shape is not None for node in placement.nodes[: placement.expected])
-    if whole and models and all(has_nvlink(model) is False for model in models):
-        return NotApplicable(f"{first(sorted(map(str, models)))} has no NVLink")
-    return groups
+    return without_nvlink(placement) or groups
 
 
 @rule("TP002", "every pair of a TP group has NVLink", over=linkable_groups, severity="error", required=True)
 def pairs_have_nvlink(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
     """Pairs inside nodes; what crosses nodes is TP001's, or a domain's that no table shows."""
-    devices = group_devices(ask, group)
+    devices = list(ask.devices(group.ranks).values())
     links = {(a, b): ask.link(a, b) for a, b in local_pairs(devices)}
-    crossing = sorted({device.node.name for device in devices})
-    if len(crossing) > 1:
+    nodes = list(dict.fromkeys(device.node for device in devices))
+    if len(nodes) > 1:
         ask.gap(
             "NVLink between the nodes of a TP group",
-            crossing,
+            sorted(node.name for node in nodes),
             "keep the group inside a node, or topocheck probe on every node",
             because="TP001",
         )
-    bare = [pair for pair, link in links.items() if link is not None and not link.nvlink]
-    if bare:
-        yield unlinked_pairs(ask.placement, group, devices, links, bare)
-
-
-def group_devices(ask: Ask, group: TensorGroup) -> list[Device]:
-    """GPUs of a group as far as known; the others are gaps."""
-    return [device for rank in group.ranks if (device := ask.device(rank)) is not None]
+    for node in nodes:
+        here = {pair: link for pair, link in links.items() if pair[0].node is node}
+        bare = [pair for pair, link in here.items() if link is not None and not link.nvlink]
+        if bare:
+            yield unlinked_pairs(ask, group, here, bare)
 
 
 def local_pairs(devices: list[Device]) -> list[Pair]:
@@ -175,22 +178,19 @@ def local_pairs(devices: list[Device]) -> list[Pair]:
 
 
 def unlinked_pairs(
-    placement: Placement,
-    group: TensorGroup,
-    devices: list[Device],
-    links: Mapping[Pair, Link | None],
-    bare: list[Pair],
+    ask: Ask, group: TensorGroup, links: Mapping[Pair, Link | None], bare: list[Pair]
 ) -> Finding:
-    """The finding of pairs without NVLink; pairs with one GPU in common are one fault of that GPU."""
+    """The finding of pairs of one node without NVLink; those with one GPU in common are its fault."""
     node = bare[0][0].node
     common = set(bare[0]).intersection(*bare) if len(bare) > 1 else set()
-    spelled = [f"{index_of(a)}-{index_of(b)} {links[a, b]}" for a, b in bare]
+    spelled = [f"{a.index}-{b.index} {links[a, b]}" for a, b in bare]
     if len(common) == 1:
         lone = common.pop()
-        fact = f"GPU {index_of(lone)} ({lone}) has NVLink to none of its {len(bare)} TP peers"
+        peers = sum(lone in pair for pair in links)
+        fact = f"GPU {lone.index} ({lone}) has no NVLink to {len(bare)} of its {peers} TP peers"
     else:
         fact = f"{len(bare)} of {len(links)} pairs of TP group {group.index} on {node} have no NVLink"
-    severity, fix, cause = relink(placement, node, len(devices), links)
+    severity, fix, cause = relink(ask, node, group)
     return Finding(
         message=f"{fact} (GPUs {first(spelled, 6)}): ranks {fold(group.ranks)} all-reduce over PCIe there",
         fix=fix,
@@ -202,23 +202,14 @@ def unlinked_pairs(
     )
 
 
-def index_of(device: Device) -> int:
-    """NVML index of a GPU, else its ordinal."""
-    machine = device.node.machine
-    index = machine.gpus[device.ordinal].nvml if machine and device.ordinal < len(machine.gpus) else None
-    return device.ordinal if index is None else index
-
-
 def table_source(node: Node) -> str:
     """Where the links of a node were read."""
     return ", ".join(node.machine.sources) if node.machine and node.machine.sources else "hardware"
 
 
-def relink(
-    placement: Placement, node: Node, size: int, links: Mapping[Pair, Link | None]
-) -> tuple[Severity, str, str]:
+def relink(ask: Ask, node: Node, group: TensorGroup) -> tuple[Severity, str, str]:
     """(severity, fix, cause): could the same GPUs be grouped so that every pair has NVLink."""
-    shape = node.shape
+    placement, shape = ask.placement, node.shape
     if shape is None:
         return "warning", "", "no NVLink"
 
@@ -226,9 +217,10 @@ def relink(
         link = shape.link(a, b)
         return link is not None and link.nvlink
 
+    places = members(placement.placed.node, group.ranks)
+    size = places.count(node.index) + places.count(None)
     gpus = list(range(shape.gpus))
-    on_node = len(placement.ranks_on.get(node.index, ()))
-    count = max(1, on_node // size)
+    count = max(1, len(placement.ranks_on.get(node.index, ())) // size)
     groups = linked_groups(gpus, size, count, linked)
     if groups is not None:
         order = order_of(node, groups)
@@ -236,6 +228,8 @@ def relink(
         return "error", fix, "another assignment has NVLink"
     if any(shape.nvswitch(gpu) for gpu in gpus):
         return "error", f"drain {node} and check its NVSwitches and fabric manager", "NVSwitch board"
+    if any(shape.link(a, b) is None for a, b in combinations(gpus, 2)):
+        ask.gap("link of each pair of GPUs", [node.name], TOPO)  # another assignment may have NVLink
     smaller = smaller_size(gpus, size, linked)
     if smaller is not None:
         tensor, found = smaller
@@ -251,88 +245,122 @@ def relink(
 
 def order_of(node: Node, groups: list[list[int]]) -> str:
     """GPU indexes in rank order, as CUDA_VISIBLE_DEVICES takes them."""
-    return ",".join(str(index_of(Device(node, gpu))) for group in groups for gpu in group)
+    return ",".join(str(Device(node, gpu).index) for group in groups for gpu in group)
 
 
 @rule("TP003", "same model and NVLink width in a TP group", over=tensor_groups, severity="error")
 def group_is_uniform(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
     """The slowest and the smallest GPU sets the pace of the group."""
-    models: dict[str, list[int]] = {}
-    for rank in group.ranks:
-        device = ask.device(rank)
-        shape = None if device is None else device.node.shape
-        if device is None or shape is None or device.ordinal >= shape.gpus:
-            continue
-        model = shape.hardware.gpus[device.ordinal].model
-        if model is None:
+    devices = ask.devices(group.ranks)
+    models: Kinds = {}
+    widths: Kinds = {}
+    memory: dict[int, list[int]] = {}
+    for rank, device in devices.items():
+        shape = device.node.shape
+        gpu = shape.hardware.gpus[device.ordinal] if shape and device.ordinal < shape.gpus else GpuShape()
+        width = shape.nvlinks(device.ordinal) if shape and device.ordinal < shape.gpus else None
+        if gpu.model is None:
             ask.gap("GPU models", [device.node.name], "nvidia-smi -L, given as NODE=FILE")
         else:
-            models.setdefault(model, []).append(rank)
+            models.setdefault(gpu.model, []).append(rank)
+        if width is not None:
+            widths.setdefault(f"{width} NVLinks", []).append(rank)
+        elif has_nvlink(gpu.model) is not False:
+            ask.gap("NVLinks of each GPU", [device.node.name], "nvidia-smi nvlink -s, given as NODE=FILE")
+        if gpu.memory_bytes:
+            memory.setdefault(gpu.memory_bytes, []).append(rank)
     if len(models) > 1:
-        parts = [f"ranks {fold(ranks)} on {model}" for model, ranks in models.items()]
-        yield Finding(
-            message=f"TP group {group.index} mixes GPU models: {first(parts)}; the slowest sets its pace",
-            fix="put GPUs of one model into each TP group",
-            cause="models differ",
-            subjects=(str(group),),
-            ranks=tuple(group.ranks),
-        )
+        yield uneven_group(group, devices, "GPU models", models)
+    elif len(widths) > 1:
+        yield uneven_group(group, devices, "NVLink widths", widths)
+    elif memory and min(memory) < (1 - MEMORY_SPREAD) * max(memory):
+        sizes = {f"{size / 2**30:.1f} GiB": ranks for size, ranks in sorted(memory.items())}
+        yield replace(uneven_group(group, devices, "memory sizes", sizes), severity="warning")
+
+
+Kinds = dict[str, list[int]]
+"""Ranks by a property of their GPUs."""
+
+
+def uneven_group(group: TensorGroup, devices: Mapping[int, Device], what: str, kinds: Kinds) -> Finding:
+    """The finding of a group whose GPUs differ."""
+    parts = [f"ranks {fold(ranks)} on {kind}" for kind, ranks in kinds.items()]
+    odd = {kind: devices[ranks[0]] for kind, ranks in kinds.items()}
+    return Finding(
+        message=f"TP group {group.index} mixes {what}: {first(parts)}; the slowest sets its pace",
+        fix="put GPUs of one model, width and memory into each TP group",
+        cause=f"{what} differ",
+        subjects=(str(group),),
+        evidence=tuple(
+            Evidence(source=table_source(device.node), fact=f"{device}: {kind}")
+            for kind, device in odd.items()
+        ),
+        ranks=tuple(group.ranks),
+    )
 
 
 @rule("TP004", "a TP group without NVLink stays in one NUMA node", over=tensor_groups, severity="warning")
 def group_in_one_numa(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
     """PCIe traffic between sockets is slower than inside one."""
-    devices = group_devices(ask, group)
-    pairs = local_pairs(devices)
-    links = [ask.link(a, b) for a, b in pairs]
-    if any(link is not None and link.nvlink for link in links):
-        return
-    numa: dict[int, list[Device]] = {}
-    for device in devices:
-        shape = device.node.shape
-        place = shape.hardware.gpus[device.ordinal].numa if shape and device.ordinal < shape.gpus else None
-        if place is None:
-            ask.gap(
-                "NUMA node of each GPU",
-                [device.node.name],
-                "nvidia-smi topo -m, given as NODE=FILE",
+    devices = list(ask.devices(group.ranks).values())
+    links = {pair: ask.link(*pair) for pair in local_pairs(devices)}
+    for node in dict.fromkeys(device.node for device in devices):
+        here = [link for pair, link in links.items() if pair[0].node is node]
+        if not here or any(link is not None and link.nvlink for link in here):
+            continue
+        numa: dict[int, list[int]] = {}
+        for device in (device for device in devices if device.node is node):
+            shape = node.shape
+            place = (
+                shape.hardware.gpus[device.ordinal].numa if shape and device.ordinal < shape.gpus else None
             )
-        else:
-            numa.setdefault(place, []).append(device)
-    if len(numa) > 1 and pairs and None not in links:
-        parts = [f"GPUs {fold(map(index_of, on))} in NUMA node {place}" for place, on in sorted(numa.items())]
-        yield Finding(
-            message=f"TP group {group.index} has no NVLink and spreads over NUMA nodes: {first(parts)}",
-            fix="put each TP group on GPUs of one NUMA node, with more pipeline stages if need be",
-            cause="group spans NUMA nodes",
-            subjects=(str(group),),
-            evidence=(Evidence(source=table_source(devices[0].node), fact=first(parts)),),
-            ranks=tuple(group.ranks),
-        )
+            if place is None:
+                ask.gap("NUMA node of each GPU", [node.name], TOPO)
+            else:
+                numa.setdefault(place, []).append(device.index)
+        if len(numa) > 1 and None not in here:
+            yield spread_group(group, node, numa)
+
+
+def spread_group(group: TensorGroup, node: Node, numa: Mapping[int, list[int]]) -> Finding:
+    """The finding of a group without NVLink on several NUMA nodes of one node."""
+    parts = [f"GPUs {fold(gpus)} in NUMA node {place}" for place, gpus in sorted(numa.items())]
+    return Finding(
+        message=f"TP group {group.index} (ranks {fold(group.ranks)}) has no NVLink on {node} and spreads "
+        f"over NUMA nodes: {first(parts)}",
+        fix="put each TP group on GPUs of one NUMA node, with more pipeline stages if need be",
+        cause="group spans NUMA nodes",
+        subjects=(str(group),),
+        evidence=(Evidence(source=table_source(node), fact=first(parts)),),
+        ranks=tuple(group.ranks),
+    )
 
 
 @rule("TP008", "peer access between the pairs of a TP group", over=tensor_groups, severity="error")
 def pairs_have_peer_access(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
     """Without peer access every exchange goes through host memory."""
-    denied: dict[Severity, list[str]] = {}
-    for a, b in local_pairs(group_devices(ask, group)):
+    denied: dict[Severity, list[tuple[Device, str]]] = {}
+    for a, b in local_pairs(list(ask.devices(group.ranks).values())):
         status = ask.peer(a, b)
-        if status in (None, "OK"):
+        if status in {None, "OK"}:
             continue
         shape = a.node.shape
         link = shape.link(a.ordinal, b.ordinal) if shape else None
         severity: Severity = "error" if link is not None and link.nvlink else "warning"
-        denied.setdefault(severity, []).append(f"GPUs {index_of(a)}-{index_of(b)} of {a.node}: {status}")
-    for severity, pairs in denied.items():
+        denied.setdefault(severity, []).append((a, f"GPUs {a.index}-{b.index} of {a.node}: {status}"))
+    for severity, refused in denied.items():
+        pairs = [words for _, words in refused]
         yield Finding(
-            message=f"{len(pairs)} pairs of TP group {group.index} have no peer access ({first(pairs, 4)}): "
-            "their exchange goes through host memory",
+            message=f"{len(pairs)} pairs of TP group {group.index} (ranks {fold(group.ranks)}) have no peer "
+            f"access ({first(pairs, 4)}): their exchange goes through host memory",
             fix="check the driver, IOMMU and ACS settings"
             if severity == "error"
             else "group the GPUs that have peer access, or use pipeline stages between the others",
             cause=f"no peer access ({severity})",
             subjects=(str(group),),
-            evidence=(Evidence(source="peer access table", fact=first(pairs, 12)),),
+            evidence=tuple(
+                Evidence(source=table_source(device.node), fact=words) for device, words in refused[:12]
+            ),
             severity=severity,
             ranks=tuple(group.ranks),
         )

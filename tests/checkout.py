@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def module_of(path: Path) -> str:
     return ".".join(parts if parts[0] == "topocheck" else ("topocheck", *parts))
 
 
-@lru_cache(maxsize=None)
+@cache
 def tree(path: Path) -> ast.Module:
     """Syntax tree of a file of the repository."""
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), filename=str(path))

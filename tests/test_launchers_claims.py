@@ -272,4 +272,4 @@ def test_a_broken_value_never_becomes_another_number(name: str, data: st.DataObj
             assert claim.rank in (None, whole.rank)
             assert claim.local_rank in (None, whole.local_rank)
             assert claim.node_rank in (None, whole.node_rank)
-            assert claim.size in (None, whole.size, int(env.get("SLURM_NTASKS", "0")))
+            assert claim.size in (None, whole.size)

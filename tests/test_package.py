@@ -7,8 +7,9 @@ from importlib.metadata import distribution, entry_points
 from importlib.resources import files as resources
 from pathlib import Path
 
-import topocheck
 from checkout import FOLDERS, ROOT, SOURCES, module_of, project
+
+import topocheck
 
 SETUPTOOLS = project()["tool"]["setuptools"]
 PACKAGES: list[str] = SETUPTOOLS["packages"]
@@ -44,16 +45,6 @@ def test_every_file_beside_the_code_is_built_too() -> None:
         and not any(fnmatch(file.name, pattern) for pattern in data.get(package, []))
     ]
     assert missing == []
-
-
-def test_no_pattern_for_files_is_without_one() -> None:
-    idle = [
-        f"{package}: {pattern}"
-        for package, patterns in SETUPTOOLS["package-data"].items()
-        for pattern in patterns
-        if not list(folder_of(package).glob(pattern))
-    ]
-    assert idle == []
 
 
 def test_templates_are_found_as_resources_of_their_package() -> None:

@@ -14,8 +14,13 @@ SLOW = {"ClusterShell", "jinja2", "msgspec", "networkx", "rich", "yaml"}
 LISTING = (
     sys.executable,
     "-c",
-    "import sys; from topocheck.cli.main import run; code = run(sys.argv[1:])\n"
-    "print('MODULES', *sys.modules, file=sys.stderr); sys.exit(code)",
+    """
+import sys
+from topocheck.cli.main import run
+code = run(sys.argv[1:])
+print("MODULES", *sys.modules, file=sys.stderr)
+sys.exit(code)
+""",
 )
 
 

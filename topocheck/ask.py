@@ -15,9 +15,10 @@ from topocheck.placement import Node, Placement
 from topocheck.plan import BASES, Basis
 from topocheck.ranges import fold
 
-__all__ = ["Answer", "Ask", "Device", "Gap"]
+__all__ = ["TOPO", "Answer", "Ask", "Device", "Gap"]
 
 TOPO = "nvidia-smi topo -m, given as NODE=FILE"
+"""What supplies links, NUMA nodes and nearest NICs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,14 @@ class Device:
 
     node: Node
     ordinal: int
+
+    @property
+    def index(self) -> int:
+        """NVML index, else the ordinal."""
+        machine = self.node.machine
+        known = machine.numbering if machine is not None else ()
+        index = known[self.ordinal] if self.ordinal < len(known) else None
+        return self.ordinal if index is None else index
 
     def __str__(self) -> str:
         return f"{self.node.gpu_name(self.ordinal)} of {self.node}"

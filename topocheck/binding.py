@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from itertools import islice
 
+from topocheck.hostnames import short_name
 from topocheck.inventory import Inventory, Machine
 from topocheck.plan import NodeRange, Plan
 
@@ -109,15 +109,6 @@ def bind_names(binding: Binding, machines: list[Machine], active: Sequence[int])
     binding.unused = [index for index in free if index not in set(active)]
 
 
-def short_name(name: str) -> str:
-    """First label of a host name; an address has none and stays whole."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return name.split(".")[0]
-    return name
-
-
 def bind_numbers(
     binding: Binding, machines: list[Machine], active: Sequence[int], seats: dict[int, Counter[int]]
 ) -> None:
@@ -198,10 +189,10 @@ def kind_of(machines: list[Machine], seat: int | None) -> object:
         return None
     machine = machines[seat]
     fabric = tuple((entry.cluster_uuid, entry.clique, entry.state) for entry, _ in machine.fabric)
-    numbering = tuple((gpu.nvml, gpu.scope) for gpu in machine.gpus)
     known = machine.host.boot_id is not None
     own = seat if machine.observed else None
-    return id(machine.shape), fabric, numbering, machine.coverage, machine.environments, known, own
+    shape = id(machine.shape), machine.numbering
+    return shape, fabric, machine.coverage, machine.environments, known, own
 
 
 def distinct_orders(seats: list[int | None], kinds: dict[int | None, object]) -> Iterator[list[int | None]]:

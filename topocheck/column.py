@@ -6,7 +6,7 @@ milliseconds this way. The three columns stand side by side and are never mixed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from topocheck.claims import UNKNOWN, ClaimColumns
@@ -15,7 +15,7 @@ from topocheck.inventory import Inventory
 from topocheck.plan import Basis
 from topocheck.snapshot import At
 
-__all__ = ["Column", "Sighting", "claimed_column", "observed_column"]
+__all__ = ["Column", "Sighting", "claimed_column", "observed_column", "one_process"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,6 @@ class Sighting:
     gpu: int | None
     pid: int | None
     at: At | None
-
 
     def may_be(self, other: Sighting) -> bool:
         """Nothing speaks against the two being one process on one GPU, seen twice."""
@@ -76,6 +75,11 @@ class Column:
     def complete(self) -> bool:
         """Every rank's node is known."""
         return None not in self.node
+
+
+def one_process(sightings: Sequence[Sighting]) -> bool:
+    """All are of one process of one machine, known by its pid: it was shown on several GPUs."""
+    return len({(seen.machine, seen.pid) for seen in sightings}) == 1 and sightings[0].pid is not None
 
 
 def blank(basis: Basis, world: int) -> Column:

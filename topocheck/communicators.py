@@ -98,11 +98,14 @@ class Sightings:
     """Further statements with the machine that made them."""
     unlabelled_edges: int
     """Edges in text that names no host."""
+    unlabelled_members: int = 0
+    """Ranks of communicators in text that names no host."""
 
     @property
     def any(self) -> bool:
         """The job was seen running: a communicator or an edge exists."""
-        return bool(self.communicators or self.edges or self.unlabelled_edges)
+        unlabelled = self.unlabelled_edges or self.unlabelled_members
+        return bool(self.communicators or self.edges or unlabelled)
 
     def of_size(self, world: int) -> list[Communicator]:
         """Communicators of the world's size, those with most members first."""
@@ -122,6 +125,7 @@ def sightings(inventory: Inventory) -> Sightings:
     for snapshot in inventory.unlabelled:
         if snapshot.observed is not None:
             seen.unlabelled_edges += len(snapshot.observed.edges)
+            seen.unlabelled_members += len(snapshot.observed.comms)
     return seen
 
 

@@ -20,7 +20,7 @@ UNPACK = msgspec.msgpack.Decoder(tuple[GpuId, ...]).decode
 
 
 class GpuList(Sequence[GpuId]):
-    """A tuple of `GpuId` in a tenth of its memory. It is unpacked once, when an entry is asked for."""
+    """A tuple of `GpuId` in a tenth of its memory. Once an entry is asked for by its place, all stay unpacked."""
 
     __slots__ = ("_count", "_gpus", "_packed")
 
@@ -29,15 +29,11 @@ class GpuList(Sequence[GpuId]):
         self._packed = PACK(gpus)
         self._gpus: tuple[GpuId, ...] | None = None
 
-    @property
-    def gpus(self) -> tuple[GpuId, ...]:
-        """All entries by ordinal."""
-        if self._gpus is None:
-            self._gpus = UNPACK(self._packed)
-        return self._gpus
-
     def __len__(self) -> int:
         return self._count
+
+    def __iter__(self) -> Iterator[GpuId]:
+        return iter(self._gpus or UNPACK(self._packed))
 
     @overload
     def __getitem__(self, place: int) -> GpuId: ...
@@ -46,7 +42,6 @@ class GpuList(Sequence[GpuId]):
     def __getitem__(self, place: slice) -> tuple[GpuId, ...]: ...
 
     def __getitem__(self, place: int | slice) -> GpuId | tuple[GpuId, ...]:
-        return self.gpus[place]
-
-    def __iter__(self) -> Iterator[GpuId]:
-        return iter(self.gpus)
+        if self._gpus is None:
+            self._gpus = UNPACK(self._packed)
+        return self._gpus[place]

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Any
 
 import msgspec
 
-from topocheck.claims import ClaimColumns
+from topocheck.claims import ClaimColumns, tied
 from topocheck.gpulist import GpuList
 from topocheck.hardware import Shape
-from topocheck.merge import agree, join_coverage, merge_hardware
+from topocheck.hostnames import HostNames, names_of
+from topocheck.merge import join_coverage, join_hosts, labelled, merge_hardware
+from topocheck.registry import Conflict, Registry, numbering
 from topocheck.snapshot import (
     At,
     Coverage,
@@ -46,18 +48,6 @@ MOST_RAW = 256
 """Shapes that are recognised by the object that a decoder hands out again and again."""
 
 NOTHING_KNOWN, NO_VERSIONS = Coverage(), Software()
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two sources that say different things about one fact of one host."""
-
-    about: str
-    """The fact: `UUID of GPU 3`."""
-    values: tuple[str, str]
-    """What each says."""
-    places: tuple[At | None, At | None]
-    """Where each says it."""
 
 
 @dataclass(slots=True)
@@ -97,7 +87,7 @@ class Machine:
     @property
     def names(self) -> tuple[str, ...]:
         """Every name it goes by."""
-        return (*((self.host.name,) if self.host.name else ()), *self.host.aliases)
+        return names_of(self.host)
 
     def at_index(self, index: int) -> int | None:
         """Ordinal of the GPU with this NVML index as an unrestricted process counts; None if not shown."""
@@ -123,8 +113,8 @@ class Inventory:
         """Snapshots of a host that the text does not name."""
         self.job: list[JobFact] = []
         """Statements about the whole job, whatever host they were found on."""
-        self.two_boots: dict[tuple[str, int, int], None] = {}
-        """(name, machine, machine): one host name with two boot ids."""
+        self.names = HostNames()
+        """Which machine is which host."""
         self._shapes: dict[bytes, Shape] = {}
         self._by_raw: dict[int, tuple[msgspec.Raw, Shape]] = {}
         self._environments: dict[bytes, tuple[bytes, ...]] = {}
@@ -132,8 +122,6 @@ class Inventory:
         self._claims: dict[str, ClaimColumns] = {}
         self._waiting: list[tuple[int, tuple[RankClaim, ...]]] = []
         """Claims of machines that are not in the columns yet."""
-        self._by_boot: dict[str, int] = {}
-        self._by_name: dict[str, int] = {}
         self._uuids = array("q")
         """Hash of the UUID of each GPU in the order seen: 8 bytes in place of 90."""
         self._uuid_machines = array("l")
@@ -175,7 +163,7 @@ class Inventory:
         pairs = zip(self._uuids, self._uuid_machines, strict=True)
         found: list[tuple[str, int, int]] = []
         seen: dict[str, int] = {}
-        for index in dict.fromkeys(index for known, index in pairs if known in common):
+        for index in sorted({index for known, index in pairs if known in common}):
             uuids = [gpu.uuid for gpu in self.machines[index].gpus if gpu.uuid is not None]
             found += [(uuid, seen[uuid], index) for uuid in uuids if seen.setdefault(uuid, index) != index]
         return found
@@ -196,12 +184,12 @@ class Inventory:
         if host.boot_id is None and host.name is None and not host.aliases:
             self.unlabelled.append(snapshot)
             return
-        index = self._find(host)
+        index = self.names.find(host)
         if index is None:
             index = self._create(snapshot)
         else:
             self._merge(index, snapshot)
-        self._register(index)
+        self.names.register(index, self.machines[index].host)
         self._twice = None
 
     def settle_unlabelled(self) -> None:
@@ -214,26 +202,21 @@ class Inventory:
         for snapshot in waiting:
             self._merge(0, snapshot)
 
-    def _find(self, host: Host) -> int | None:
-        """Index of the machine that this host is; None if it is a new one."""
-        if host.boot_id is not None and host.boot_id in self._by_boot:
-            return self._by_boot[host.boot_id]
-        for name in (host.name, *host.aliases):
-            index = self._by_name.get(name) if name else None
-            if index is not None:
-                known = self.machines[index].host.boot_id
-                if host.boot_id is None or known is None:
-                    return index
-        return None
-
-    def _register(self, index: int) -> None:
-        machine = self.machines[index]
-        if machine.host.boot_id is not None:
-            self._by_boot[machine.host.boot_id] = index
-        for name in machine.names:
-            other = self._by_name.setdefault(name, index)
-            if other != index:
-                self.two_boots[name, other, index] = None
+    def arrange(self) -> None:
+        """Put the hosts in an order that does not hang on the order of the input: by name, then boot id."""
+        machines = self.machines
+        order = sorted(range(len(machines)), key=lambda index: sort_key(machines[index]))
+        if order == list(range(len(order))):
+            return
+        new = [0] * len(order)
+        for place, index in enumerate(order):
+            new[index] = place
+        self.machines = [machines[index] for index in order]
+        for columns in self.claims.values():
+            columns.machine = [new[index] for index in columns.machine]
+        self._uuid_machines = array("l", [new[index] for index in self._uuid_machines])
+        self._twice = None
+        self.names.renumber(new)
 
     def _create(self, snapshot: Snapshot) -> int:
         """A host seen for the first time: the common, fast path.
@@ -287,9 +270,8 @@ class Inventory:
     def _claim(self, index: int, claims: tuple[RankClaim, ...], ties: list[int] | None) -> None:
         machine = self.machines[index]
         machine.has_claims = True
-        node_ranks = dict.fromkeys([*machine.node_ranks, *[claim.node_rank for claim in claims]])
-        node_ranks.pop(None, None)
-        machine.node_ranks = tuple(node_ranks)
+        claimed = [claim.node_rank for claim in claims if claim.node_rank is not None]
+        machine.node_ranks = tuple(dict.fromkeys((*machine.node_ranks, *claimed)))
         self._waiting.append((index, claims if ties is None else tuple(tied(claims, ties))))
         if len(self._waiting) >= MOST_WAITING:
             self._enter_claims()
@@ -346,97 +328,25 @@ class Inventory:
 
     def _tie(self, machine: Machine, identity: Identity, at: At | None) -> list[int]:
         """Map the ordinals of one view to the machine's, adding GPUs that nothing ties."""
-        ties, registry, earlier = [], list(machine.gpus), len(machine.gpus)
         one_boot = None not in (machine.host.boot_id, identity.host.boot_id)
-        untied: list[tuple[int, int]] = []
-        for gpu in identity.gpus:
-            ordinal = find_gpu(registry, gpu)
-            if ordinal is None:
-                ordinal = len(registry)
-                registry.append(gpu)
-                untied += [(other, ordinal) for other in range(earlier) if may_be_one(registry[other], gpu)]
-            else:
-                contradict(machine, registry[ordinal], gpu, at, one_boot=one_boot)
-                registry[ordinal] = join_gpu(registry[ordinal], gpu)
-            ties.append(ordinal)
-        pairs = [pair for pair in (*machine.untied, *untied) if may_be_one(*(registry[n] for n in pair))]
-        machine.gpus, machine.untied = GpuList(registry), tuple(pairs)
-        machine.numbering = numbering(registry)
+        registry = Registry(list(machine.gpus), list(machine.untied), before(machine), at, one_boot=one_boot)
+        ties = registry.tie(identity.gpus)
+        machine.gpus, machine.untied = GpuList(registry.gpus), registry.still_untied()
+        machine.numbering = numbering(registry.gpus)
+        machine.conflicts += tuple(registry.conflicts)
+        machine.two_uuids += tuple(registry.two_uuids)
         return ties
 
 
-def numbering(gpus: Sequence[GpuId]) -> tuple[int | None, ...]:
-    """NVML indexes that mean the same to every unrestricted process of the host."""
-    return tuple([None if gpu.scope == "task" else gpu.nvml for gpu in gpus])
+def sort_key(machine: Machine) -> tuple[int, str, str]:
+    """Names of one length in order, short ones first: node-9 before node-10."""
+    name = machine.name
+    return len(name), name, machine.host.boot_id or ""
 
 
 def before(machine: Machine) -> At | None:
     """The views of a machine that came before the one that is read."""
     return At(source=", ".join(machine.sources)) if machine.sources else None
-
-
-def contradict(machine: Machine, known: GpuId, seen: GpuId, at: At | None, *, one_boot: bool) -> None:
-    """Keep what two views of one GPU say differently; two UUIDs at one bus id of one boot apart."""
-    for name, title in (("uuid", "UUID"), ("bus", "bus id"), ("model", "model")):
-        old, new = getattr(known, name), getattr(seen, name)
-        if None in (old, new) or agree(name, old, new):
-            continue
-        about = f"{title} of GPU {known.nvml if known.nvml is not None else known.bus}"
-        conflict = Conflict(about, (old, new), (before(machine), at))
-        if name == "uuid" and one_boot and known.bus is not None and known.bus == seen.bus:
-            machine.two_uuids += (conflict,)
-        else:
-            machine.conflicts += (conflict,)
-
-
-def join_gpu(known: GpuId, seen: GpuId) -> GpuId:
-    """Both views of one GPU. An index that only a task counts by gives way to the host's."""
-    fields = {
-        name: getattr(seen, name)
-        for name in ("uuid", "bus", "model", "serial")
-        if getattr(known, name) is None and getattr(seen, name) is not None
-    }
-    if seen.nvml is not None and (known.nvml is None or (known.scope == "task" != seen.scope)):
-        fields |= {"nvml": seen.nvml, "scope": seen.scope}
-    return msgspec.structs.replace(known, **fields) if fields else known
-
-
-def may_be_one(known: GpuId, seen: GpuId) -> bool:
-    """Nothing tells the two apart: what names the one does not name the other."""
-    both = [(getattr(known, name), getattr(seen, name)) for name in ("uuid", "bus")]
-    if "task" not in (known.scope, seen.scope):
-        both.append((known.nvml, seen.nvml))
-    return not any(None not in pair and pair[0] != pair[1] for pair in both)
-
-
-def tied(claims: Iterable[RankClaim], ties: list[int]) -> Iterator[RankClaim]:
-    """Claims with the machine's GPU ordinals in place of the snapshot's."""
-    for claim in claims:
-        gpu = None if claim.gpu is None else ties[claim.gpu]
-        yield claim if gpu == claim.gpu else msgspec.structs.replace(claim, gpu=gpu)
-
-
-def labelled(host: Host, label: str) -> Host:
-    """The host under the name that the user gave to its file."""
-    if host.name is None:
-        return msgspec.structs.replace(host, name=label)
-    if label in (host.name, *host.aliases):
-        return host
-    return msgspec.structs.replace(host, aliases=(label, *host.aliases))
-
-
-def join_hosts(known: Host, seen: Host) -> Host:
-    """Two views of one host."""
-    names = dict.fromkeys(
-        name for name in (known.name, seen.name, *known.aliases, *seen.aliases) if name is not None
-    )
-    first, *others = names or (None,)
-    return Host(
-        name=first,
-        boot_id=known.boot_id or seen.boot_id,
-        machine_id=known.machine_id or seen.machine_id,
-        aliases=tuple(name for name in others if name is not None),
-    )
 
 
 def join_software(machine: Machine, seen: Software, at: At | None) -> Software:
@@ -449,31 +359,3 @@ def join_software(machine: Machine, seen: Software, at: At | None) -> Software:
         elif new is not None and new != old:
             machine.conflicts += (Conflict(f"{name} version", (old, new), (before(machine), at)),)
     return msgspec.structs.replace(known, **fields)
-
-
-def find_gpu(registry: list[GpuId], gpu: GpuId) -> int | None:
-    """Ordinal of the registered GPU that this is: by UUID, else bus id, else NVML index.
-
-    The index ties only where neither UUID nor bus id speaks against it, and never a task's own
-    numbering, which starts at 0 in each task.
-    """
-    for name in ("uuid", "bus"):
-        value = getattr(gpu, name)
-        if value is not None:
-            for ordinal, known in enumerate(registry):
-                if getattr(known, name) == value:
-                    return ordinal
-    if gpu.nvml is None or gpu.scope == "task":
-        return None
-    for ordinal, known in enumerate(registry):
-        if known.nvml == gpu.nvml and known.scope != "task" and not disagree(known, gpu):
-            return ordinal
-    return None
-
-
-def disagree(known: GpuId, seen: GpuId) -> bool:
-    """Both have an identity of the same kind and it differs, in views that may number differently."""
-    return any(
-        getattr(known, name) is not None and getattr(seen, name) not in (None, getattr(known, name))
-        for name in ("uuid", "bus")
-    )

@@ -1,4 +1,4 @@
-"""Two partial views of one node's hardware made one."""
+"""Two partial views of one node made one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from topocheck.snapshot import Coverage, GpuShape, Hardware, LinkMatrix, NicShape, PeerAccess
+from topocheck.snapshot import Coverage, GpuShape, Hardware, Host, LinkMatrix, NicShape, PeerAccess
 
-__all__ = ["join_coverage", "merge_hardware"]
+__all__ = ["agree", "join_coverage", "join_hosts", "labelled", "merge_hardware"]
 
 Record = TypeVar("Record", GpuShape, NicShape)
 
@@ -152,3 +152,26 @@ def join_coverage(known: Coverage, seen: Coverage) -> Coverage:
         if getattr(known, name) is None or getattr(seen, name) == "all"
     }
     return msgspec.structs.replace(known, **fields)
+
+
+def labelled(host: Host, label: str) -> Host:
+    """The host under the name that the user gave to its file."""
+    if host.name is None:
+        return msgspec.structs.replace(host, name=label)
+    if label in (host.name, *host.aliases):
+        return host
+    return msgspec.structs.replace(host, aliases=(label, *host.aliases))
+
+
+def join_hosts(known: Host, seen: Host) -> Host:
+    """Two views of one host."""
+    names = dict.fromkeys(
+        name for name in (known.name, seen.name, *known.aliases, *seen.aliases) if name is not None
+    )
+    first, *others = names or (None,)
+    return Host(
+        name=first,
+        boot_id=known.boot_id or seen.boot_id,
+        machine_id=known.machine_id or seen.machine_id,
+        aliases=tuple(name for name in others if name is not None),
+    )

@@ -24,7 +24,7 @@ BASEBOARD_LINKS = (
 """(name pattern, NVLinks) of boards whose number of links is fixed."""
 
 WITHOUT_NVLINK = re.compile(
-    r"\b(L4|L40S?|L20|T4G?|A2|A10G?|A16|RTX (40|50)\d\d|RTX PRO \d+|RTX \d{4} Ada|RTX 6000 Ada|"
+    r"\b(L4|L40S?|L20|T4G?|A2|A10G?|A16|RTX (40|50)[5-9]0|RTX PRO \d+|RTX \d{4} Ada|RTX 6000 Ada|"
     r"GTX 1[0-9]{3}( Ti)?|P4|P40|GB10)\b"
 )
 """Boards that have no NVLink at all."""

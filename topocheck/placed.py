@@ -20,6 +20,7 @@ from topocheck.report import (
     ShapeReport,
 )
 from topocheck.snapshot import At
+from topocheck.subjects import replica_of
 from topocheck.verify import RuleResult
 
 __all__ = ["placement_report"]
@@ -56,22 +57,13 @@ def rank_report(placement: Placement, rank: int, group: int, split: LayerSplit |
         rank=rank,
         coordinates=layout.coordinates(rank),
         stage=stage,
-        replica=rank_replica(placement, rank),
+        replica=replica_of(placement, rank),
         tensor_group=group,
         node=place.node if place else None,
         gpu=place.gpu if place else None,
         layers=None if split is None or split.chunks else list(split.ranges[stage]),
         sources={basis: found for basis in BASES if (found := placing(placement, rank, basis)) is not None},
     )
-
-
-def rank_replica(placement: Placement, rank: int) -> int:
-    """Which copy of the model a rank belongs to."""
-    index = 0
-    for axis, size in placement.layout.axes:
-        if axis not in ("tensor", "pipeline", "context", "sequence"):
-            index = index * size + placement.layout.coordinate(rank, axis)
-    return index
 
 
 def placing(placement: Placement, rank: int, basis: str) -> Placing | None:

@@ -10,7 +10,7 @@ Nodes are the places of the plan in its order, then hosts that carry ranks witho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -60,6 +60,14 @@ class Node:
         known = [gpu.model for gpu in shape.hardware.gpus] if shape is not None else []
         named = [gpu.model for gpu in self.machine.gpus] if self.machine is not None else []
         return frozenset(a or b for a, b in zip_longest(known, named)) or frozenset({None})
+
+    @property
+    def kind(self) -> Hashable:
+        """What rules can see of its GPUs: nodes of one kind answer alike. None without hardware."""
+        machine = self.machine
+        if machine is None or machine.shape is None:
+            return None
+        return id(machine.shape), machine.numbering, machine.coverage.gpus, machine.untied
 
     def gpu_name(self, ordinal: int | None) -> str | None:
         """Best known name of a GPU of it."""
@@ -236,12 +244,14 @@ def place(plan: Plan, inventory: Inventory) -> Placement:
     layout = engine.layout(sizes_of(plan), plan.engine_version, plan.order)
     if plan.nodes == 1 or (isinstance(plan.nodes, tuple) and len(plan.nodes) == 1):
         inventory.settle_unlabelled()
+    inventory.arrange()
     seen = sightings(inventory)
     by_machine: dict[Basis, Column] = {
         "claimed": claimed_column(inventory, layout.world),
         "observed": observed_column(seen, layout.world),
     }
-    phase: Basis = "observed" if seen.any else "claimed" if inventory.claims else "predicted"
+    claimed = inventory.claims or any(snapshot.ranks for snapshot in inventory.unlabelled)
+    phase: Basis = "observed" if seen.any else "claimed" if claimed else "predicted"
     active = active_machines(inventory, seen)
     nodes = expected_nodes(plan, inventory, active)
     predicted = predict(engine, layout, nodes)
@@ -275,8 +285,7 @@ def predict(engine: Engine, layout: Layout, nodes: int) -> Column:
     except LayoutError:
         return column  # the engine cannot start this layout on so many nodes: nothing is predicted
     if slots is not None:
-        column.node = [slot.node for slot in slots]
-        column.gpu = [slot.gpu for slot in slots]
+        column.node, column.gpu = list(slots.nodes), list(slots.gpus)
     return column
 
 

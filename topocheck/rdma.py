@@ -50,6 +50,8 @@ class Rdma:
     """What was read."""
     opened: bool = False
     """The job itself opened a device: more than a port that is up."""
+    met: bool = False
+    """The job itself met a failure: more than a port that is down or a variable."""
 
     @property
     def fix(self) -> str:
@@ -82,11 +84,12 @@ def broken(facts: list[LogFact]) -> Rdma | None:
         if found and not (serving(facts) and kind != "verbs-call-failed"):
             about = f" ({found[0].value})" if found[0].value else ""
             lines = [*found[:2], *[fact for fact in facts if fact.kind == "network"][:1]]
-            return Rdma(False, kind, reason + about, tuple(spell(fact) for fact in lines))
+            return Rdma(False, kind, reason + about, tuple(spell(fact) for fact in lines), met=True)
     sockets = [fact for fact in facts if fact.kind == "network" and fact.value == SOCKET]
     off = list(disabling(facts))
     if sockets and not off:
-        return Rdma(False, "socket network", "NCCL chose sockets", tuple(spell(fact) for fact in sockets[:2]))
+        shown = tuple(spell(fact) for fact in sockets[:2])
+        return Rdma(False, "socket network", "NCCL chose sockets", shown, met=True)
     return None
 
 

@@ -33,12 +33,14 @@ __all__ = [
     "Limits",
     "LinkMatrix",
     "LogFact",
+    "MigDevice",
     "NicId",
     "NicShape",
     "NvLink",
     "Observed",
     "PciNode",
     "PeerAccess",
+    "Platform",
     "Port",
     "ProbeFault",
     "Process",
@@ -107,6 +109,38 @@ class Host(Record, frozen=True, kw_only=True):
     """Further names: Kubernetes node name, FQDN, address, the label the user gave."""
 
 
+class MigDevice(Record, frozen=True, kw_only=True):
+    """One slice of a GPU in MIG mode."""
+
+    uuid: str | None = None
+    """`MIG-` and 8-4-4-4-12 hex digits."""
+    name: str | None = None
+    """Product name with the profile: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`."""
+    gpu_instance: int | None = None
+    """GPU instance id on its GPU."""
+    compute_instance: int | None = None
+    """Compute instance id inside the GPU instance."""
+
+
+class Platform(Record, frozen=True, kw_only=True):
+    """Where a GPU sits in its rack (nvmlDeviceGetPlatformInfo, Blackwell and newer)."""
+
+    chassis: str | None = None
+    """Serial number of the chassis; in version 1 of the structure the GUID of the rack, in hex digits."""
+    slot: int | None = None
+    """Slot in the chassis, switch trays counted."""
+    tray: int | None = None
+    """Index among the compute trays."""
+    host: int | None = None
+    """Index of the node inside the slot."""
+    peer_type: int | None = None
+    """Kind of NVLink peer as the platform codes it, for instance switch present or not."""
+    module: int | None = None
+    """GPU inside the node, as the platform counts."""
+    guid: str | None = None
+    """InfiniBand GUID of the GPU, hex digits."""
+
+
 class GpuId(Record, frozen=True, kw_only=True):
     """One GPU of the node; its place in the list is its ordinal."""
 
@@ -122,6 +156,14 @@ class GpuId(Record, frozen=True, kw_only=True):
     """Product name, where the source of the identity shows it."""
     serial: str | None = None
     """Board serial; None on boards without one."""
+    module: int | None = None
+    """Position on the baseboard from 1, which is not the order of indexes; None off a baseboard."""
+    minor: int | None = None
+    """N of /dev/nvidiaN: the host's number, in a container too."""
+    platform: Platform | None = None
+    """Place in the rack, where the platform tells."""
+    mig: tuple[MigDevice, ...] = ()
+    """Slices, where MIG mode is on."""
 
 
 class NicId(Record, frozen=True, kw_only=True):
@@ -162,6 +204,8 @@ class Fabric(Record, frozen=True, kw_only=True):
     """Status in nvidia-smi's words; meaningful only when the state is Completed."""
     health_mask: int | None = None
     """Health, two bits a field: 0 not supported, 1 true, 2 false."""
+    health: str | None = None
+    """Health in one word, where the driver sums it up: Healthy, Unhealthy, Limited Capacity."""
     at: At | None = None
     """Where it was read."""
 
@@ -200,6 +244,14 @@ class GpuShape(Record, frozen=True, kw_only=True):
     """Number of active links, where only the number is known."""
     nvswitch: bool | None = None
     """The links lead to NVSwitches."""
+    mig: bool | None = None
+    """MIG mode is on; None on boards without it."""
+    cpu_affinity: str | None = None
+    """CPUs near it as the driver says, `0-31,64-95`; in virtual machines often all of them."""
+    memory_affinity: str | None = None
+    """NUMA nodes near it as the driver says, `0` or `0-1`."""
+    own_numa: int | None = None
+    """NUMA node that its own memory is (Grace)."""
 
 
 class Port(Record, frozen=True, kw_only=True):
@@ -248,7 +300,7 @@ class PciNode(Record, frozen=True, kw_only=True):
 
 
 class LinkMatrix(Record, frozen=True, kw_only=True):
-    """Classes between devices as `nvidia-smi topo -m` prints them. Not a PCI tree.
+    """Classes between devices as `nvidia-smi topo -m` prints them, or as NVML tells. Not a PCI tree.
 
     A cell is NV and the number of links, PIX, PXB, PHB, NODE, SYS, or None if the row was not shown.
     """
@@ -268,6 +320,8 @@ class PeerAccess(Record, frozen=True, kw_only=True):
     """Ordinal of the GPU that is read."""
     status: str
     """OK, or NVML's reason: CNS, GNS, TNS, NS, U, DISABLED."""
+    nvlink: str | None = None
+    """The same for access by NVLink; hidden far ends do not hide it."""
 
 
 class Hardware(Record, frozen=True, kw_only=True):
@@ -441,6 +495,8 @@ class Software(Record, frozen=True, kw_only=True):
     """GPU driver."""
     cuda: str | None = None
     """CUDA version that the driver supports."""
+    nvml: str | None = None
+    """NVML library."""
     cuda_runtime: str | None = None
     """CUDA version that the job's libraries are of."""
     nccl: str | None = None
@@ -486,8 +542,30 @@ class GpuState(Record, frozen=True, kw_only=True):
     """Ordinal in `identity.gpus`."""
     memory_used_bytes: int | None = None
     """Memory in use without the driver's reserve."""
-    processes: tuple[Process, ...] = ()
-    """Processes on it."""
+    memory_reserved_bytes: int | None = None
+    """The driver's reserve; None with drivers before 510, which count it as used."""
+    processes: tuple[Process, ...] | None = None
+    """Processes on it; None where nobody looked."""
+    compute_mode: str | None = None
+    """nvidia-smi's word: Default, Exclusive_Thread, Prohibited, Exclusive_Process."""
+    mig_pending: bool | None = None
+    """MIG mode will be on after the next reset."""
+    ecc: bool | None = None
+    """Error correction is on."""
+    ecc_corrected: int | None = None
+    """Corrected memory errors since the driver was loaded."""
+    ecc_uncorrected: int | None = None
+    """Uncorrected memory errors since the driver was loaded."""
+    rows_remapped: int | None = None
+    """Memory rows replaced by spare ones, ever."""
+    remap_pending: bool | None = None
+    """A row waits for a reset to be replaced."""
+    remap_failed: bool | None = None
+    """A row could not be replaced: the board has to be."""
+    throttle: tuple[str, ...] | None = None
+    """Why clocks are lowered, in nvidia-smi's words (hw_slowdown, sw_power_cap, gpu_idle); () is not."""
+    nvlink_megabytes_per_s: tuple[int | None, ...] | None = None
+    """Raw one-way rate of each NVLink: 26562 is a nominal 25 GB/s; None for a link that is down."""
 
 
 class State(Record, frozen=True, kw_only=True):

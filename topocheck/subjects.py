@@ -11,19 +11,28 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from topocheck.engines.layout import Group
+from topocheck.models import has_nvlink
 from topocheck.placement import Node, Placement
-from topocheck.ranges import fold
+from topocheck.ranges import first, fold
 from topocheck.rule import NotApplicable, Situations
 
 __all__ = [
+    "INNER",
     "Boundary",
     "Load",
     "TensorGroup",
     "crossings",
+    "every_rank_told",
     "loads",
+    "members",
+    "replica_of",
     "stage_boundaries",
     "tensor_groups",
+    "without_nvlink",
 ]
+
+INNER = ("tensor", "pipeline", "context", "sequence")
+"""Axes inside one copy of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +63,15 @@ class Load:
 class Boundary:
     """Two nodes that neighbouring stages, or the ranks of a group, join."""
 
-    a: Node
-    b: Node
-    ranks: tuple[int, int]
-    """One pair of ranks across it, lower stage first."""
+    a: Node | None
+    """None, as `b`, where nothing shows the nodes of the ranks."""
+    b: Node | None
+    ranks: tuple[int, ...]
+    """One pair of ranks across it, lower stage first; without nodes all ranks that it may be about."""
 
     def __str__(self) -> str:
+        if self.a is None or self.b is None:
+            return f"boundaries of ranks {fold(self.ranks)}"
         return f"{self.a} - {self.b} (rank {self.ranks[0]} -> {self.ranks[1]})"
 
 
@@ -79,7 +91,8 @@ def find_tensor_groups(placement: Placement) -> dict[Hashable, list[TensorGroup]
         place = places[0]
         key: Hashable = index if places.count(None) < len(places) else "unplaced"
         if place is not None and places.count(place) == len(places):
-            key = (id(nodes[place].shape), tuple(gpus)) if nodes[place].shape else index
+            kind, load = nodes[place].kind, len(placement.ranks_on[place])
+            key = index if kind is None else (kind, tuple(gpus), load)
         found.setdefault(key, []).append(TensorGroup(index, ranks))
     return found
 
@@ -103,9 +116,7 @@ def find_loads(placement: Placement) -> dict[Hashable, list[Load]]:
     for place, ranks in placement.ranks_on.items():
         node = placement.nodes[place]
         gpus = tuple([gpu[rank] for rank in ranks])
-        key: Hashable = place
-        if node.shape is not None and node.machine is not None:
-            key = id(node.shape), gpus, len(node.machine.gpus), node.machine.coverage.gpus
+        key: Hashable = place if node.kind is None else (node.kind, gpus)
         found.setdefault(key, []).append(Load(node, tuple(ranks), gpus))
     if placement.unplaced:
         found["unplaced"] = [Load(None, tuple(placement.unplaced), ())]
@@ -117,7 +128,7 @@ def stage_boundaries(placement: Placement) -> Situations[Boundary] | NotApplicab
     if placement.layout.size("pipeline") == 1:
         return NotApplicable("one pipeline stage")
     found = placement.keep("boundaries", lambda p: crossing_pairs(p, ("pipeline",)))
-    if not found and placement.placed.complete:
+    if not found:
         return NotApplicable("neighbouring stages share their node everywhere")
     return found
 
@@ -129,13 +140,13 @@ def crossings(placement: Placement) -> Situations[Boundary] | NotApplicable:
     found = placement.keep(
         "crossings", lambda p: crossing_pairs(p, tuple(n for n, size in p.layout.axes if size > 1))
     )
-    if not found and placement.placed.complete:
+    if not found:
         return NotApplicable("no group crosses nodes")
     return found
 
 
 def crossing_pairs(placement: Placement, kinds: tuple[str, ...]) -> dict[Hashable, list[Boundary]]:
-    """Distinct pairs of nodes between neighbours of the groups of these kinds."""
+    """Distinct pairs of nodes between neighbours of the groups of these kinds, then what is not known."""
     column, nodes = placement.placed.node, placement.nodes
     pairs: dict[tuple[int, int], tuple[int, int]] = {}
     for kind in kinds:
@@ -146,4 +157,37 @@ def crossing_pairs(placement: Placement, kinds: tuple[str, ...]) -> dict[Hashabl
             for position, (a, b) in enumerate(pairwise(places)):
                 if a != b and a is not None and b is not None:
                     pairs.setdefault((a, b), (ranks[position], ranks[position + 1]))
-    return {pair: [Boundary(nodes[pair[0]], nodes[pair[1]], ranks)] for pair, ranks in pairs.items()}
+    found: dict[Hashable, list[Boundary]] = {
+        pair: [Boundary(nodes[pair[0]], nodes[pair[1]], ranks)] for pair, ranks in pairs.items()
+    }
+    if placement.unplaced:
+        found["unplaced"] = [Boundary(None, None, tuple(placement.unplaced))]
+    return found
+
+
+def replica_of(placement: Placement, rank: int) -> int:
+    """Which copy of the model a rank belongs to: its position along all axes that are not inside one."""
+    index = 0
+    for axis, size in placement.layout.axes:
+        if axis not in INNER:
+            index = index * size + placement.layout.coordinate(rank, axis)
+    return index
+
+
+def every_rank_told(placement: Placement) -> bool:
+    """Every expected node told all its ranks, so that a rank which nobody told does not exist."""
+    if placement.phase == "predicted":
+        return False  # there are no ranks yet
+    if any(snapshot.ranks or snapshot.observed for snapshot in placement.inventory.unlabelled):
+        return False
+    part = "ranks" if placement.phase == "claimed" else "observed"
+    machines = [node.machine for node in placement.nodes[: placement.expected]]
+    return all(machine is not None and getattr(machine.coverage, part) == "all" for machine in machines)
+
+
+def without_nvlink(placement: Placement) -> NotApplicable | None:
+    """Proof that no GPU of the job has NVLink by design: every node's models are known."""
+    models = {model for node in placement.nodes[: placement.expected] for model in node.models}
+    if all(has_nvlink(model) is False for model in models):
+        return NotApplicable(f"{first(sorted(map(str, models)))} has no NVLink")
+    return None

@@ -9,12 +9,12 @@ a time before all that.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from topocheck.probes.capture.nccl_prefix import CLOCK, MPI
 
-__all__ = ["Line", "parse_line", "parse_lines"]
+__all__ = ["Line", "message", "parse_line", "parse_lines"]
 
 PROCESS = re.compile(
     r"\((?P<process>[A-Za-z][\w:.-]{0,100})(?: pid=(?P<pid>\d{1,9}))?(?:, ip=(?P<ip>[\w.:-]{1,100}))?\) ?"
@@ -23,6 +23,13 @@ RANK = re.compile(r"\[rank(?P<rank>\d{1,9})\]: ?")
 POD = re.compile(r"\[pod/(?P<pod>[a-z0-9.-]{1,253})/[a-z0-9.-]{1,63}\] ")
 OTHER = re.compile(r"\[[a-z_]{1,40}\d{1,5}\]:|" + CLOCK + r" |\d{1,6}: |\[\d{1,2}m")
 """torchrun's tee, a collector's time, srun's task, a colour that lost its escape."""
+
+LOGGER = re.compile(
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./<>-]{1,200}:\d{1,6}\] "  # vLLM
+    r"|\[[DIWEF] [^\[\]]{1,100}\] "  # glog, as torch's own C++ code uses it
+    r"|\[[DIWEF]\d{4} [^\[\]]{1,100}\] "
+    r"|\[\d{4}-\d\d-\d\d[^\[\]]{1,60}\](?: \[\w{1,10}\])?(?: \[[\w.:]{1,100}\])? "  # SGLang, DeepSpeed
+)
 
 TAGS = (PROCESS, RANK, MPI, POD, OTHER)
 MOST_TAGS = 8
@@ -45,10 +52,17 @@ class Line(NamedTuple):
     """Global rank in torch.distributed, from `[rank9]:`."""
 
 
-def parse_lines(lines: Iterable[str]) -> Iterator[Line]:
-    """All lines of a text."""
+def parse_lines(lines: Iterable[str], words: Sequence[str]) -> Iterator[Line]:
+    """The lines that hold one of `words`: logs are mostly other people's lines, and most are long."""
     for number, line in enumerate(lines, 1):
-        yield parse_line(line, number)
+        if any(word in line for word in words):
+            yield parse_line(line, number)
+
+
+def message(text: str) -> str:
+    """A line without the level, time and place that a logger put before its message."""
+    logger = LOGGER.match(text)
+    return text[logger.end() :] if logger else text
 
 
 def parse_line(line: str, number: int) -> Line:

@@ -15,7 +15,9 @@ __all__ = ["Printed", "parse_fields", "read_fields", "whole"]
 PIECE = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\[({]|[\])}]|,|[^\[\](){},'\"\\]+|\\.?|['\"]", re.DOTALL
 )
-FIELD = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w{0,100})\s*=|(?P<quote>['\"])(?P<key>[^'\"]{1,100})(?P=quote)\s*:)")
+FIELD = re.compile(
+    r"\s*(?:(?P<name>[A-Za-z_]\w{0,100})\s*=|(?P<quote>['\"])(?P<key>[^'\"]{1,100})(?P=quote)\s*:)"
+)
 
 MOST_LINES = 200
 """A printed value is not broken over more lines than this."""
@@ -74,7 +76,9 @@ def read_fields(lines: Sequence[str], start: int, text: str, stops: Callable[[st
 
 def _split(text: str) -> tuple[list[str], bool]:
     """The text between commas that lie in no bracket and no quotes."""
-    items, parts, depth = [], [], 0
+    items: list[str] = []
+    parts: list[str] = []
+    depth = 0
     for match in PIECE.finditer(text):
         piece = match.group()
         if piece in "([{":

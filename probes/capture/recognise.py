@@ -10,14 +10,25 @@ import msgspec
 
 from topocheck.errors import CaptureError
 from topocheck.probes.capture import (
+    collect_env,
+    deepspeed_log,
+    environment_listing,
+    failure_lines,
     gpu_list,
     gpu_query,
+    megatron_log,
     nccl_log,
     nccl_tests,
     nccl_topology,
     nvlink_status,
     peer_matrix,
+    process_titles,
+    sglang_log,
     topo_matrix,
+    torch_log,
+    trtllm_log,
+    vllm_log,
+    worker_list,
 )
 from topocheck.probes.capture.reading import Parser, Reading
 from topocheck.probes.capture.text import parse_text
@@ -34,6 +45,17 @@ PARSERS: tuple[Parser, ...] = (
     nvlink_status.parse,
     nccl_tests.parse,
     nccl_log.parse,
+    collect_env.parse,
+    environment_listing.parse,
+    process_titles.parse,
+    worker_list.parse,
+    vllm_log.parse,
+    sglang_log.parse,
+    trtllm_log.parse,
+    megatron_log.parse,
+    deepspeed_log.parse,
+    torch_log.parse,
+    failure_lines.parse,
 )
 """All parsers, those of whole-file formats first."""
 
@@ -47,7 +69,7 @@ def read_capture(data: bytes, source: str) -> list[Reading]:
             "holds nothing that topocheck recognises",
             path=source,
             fix="give output of nvidia-smi (topo -m, -L, nvlink -s), an NCCL_DEBUG=INFO log, an NCCL topology "
-            "file or snapshots of topocheck probe",
+            "file, a log of the engine's start, a list of environment variables or snapshots of topocheck probe",
         )
     return readings
 

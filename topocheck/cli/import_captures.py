@@ -15,7 +15,7 @@ from topocheck.cli.streams import say, show
 from topocheck.errors import InputError, UsageError
 from topocheck.gather.files import HEAD, MOST_CAPTURE, Argument, arguments, opened, reason, spell
 from topocheck.gather.stream import is_snapshot, open_stream
-from topocheck.inventory import labelled
+from topocheck.merge import labelled
 from topocheck.probes.capture.reading import Reading
 from topocheck.probes.capture.recognise import read_capture
 from topocheck.ranges import first

@@ -20,6 +20,7 @@ COMMANDS = {
     "import": "topocheck.cli.import_captures:import_captures",
     "plan": "topocheck.cli.plan:plan",
     "verify": "topocheck.cli.verify:verify",
+    "bubble": "topocheck.cli.bubble:bubble",
     "rules": "topocheck.cli.rules:rules",
     "explain": "topocheck.cli.explain:explain",
     "schema": "topocheck.cli.schema:schema",
@@ -94,7 +95,7 @@ def explain(error: BaseException) -> int:
 
 def reader_left() -> int:
     """The reader of standard output left (`topocheck rules | head -1`): as if SIGPIPE had ended the run."""
-    abandon()
+    abandon(sys.stdout)
     return 141
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 import msgspec
 
+from topocheck.cli.launched import Launched, launched, split_command
 from topocheck.cli.streams import show
 from topocheck.declared import Declaration, DeclaredRank, declare, describe, hostfile, rankfile
 from topocheck.engines import ENGINES
@@ -22,16 +23,12 @@ WIDTH = 80
 
 
 class PlanCommand(click.Command):
-    """Refuses a launch command in place of a plan, which would be read as the name of a file."""
+    """Takes the words after `--` as a launch command: click would read them as options and a path."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Raises UsageError for `--`."""
-        if "--" in args:
-            raise UsageError(
-                "a launch command cannot stand in place of a plan in this version: write a plan file and "
-                "give its name"
-            )
-        return super().parse_args(ctx, args)
+        """Set the command aside."""
+        before, ctx.obj = split_command(args)
+        return super().parse_args(ctx, before)
 
 
 @click.command(cls=PlanCommand)
@@ -50,14 +47,25 @@ class PlanCommand(click.Command):
     metavar="RANKS",
     help="Ranks that the launcher starts: fixes the data size that the plan leaves out.",
 )
-@click.argument("path", metavar="PLAN")
-def plan(form: str | None, whole: bool, world: int | None, path: str) -> None:
+@click.option("--nodes", metavar="N|NAMES", help="Nodes of a launch COMMAND that does not say on how many.")
+@click.argument("path", metavar="[PLAN | -- COMMAND...]", required=False)
+@click.pass_context
+def plan(  # noqa: PLR0917 - one parameter an option
+    context: click.Context,
+    form: str | None,
+    whole: bool,
+    world: int | None,
+    nodes: str | None,
+    path: str | None,
+) -> None:
     """Write out what PLAN declares: rank, stage, node, GPU and layers.
 
     Places are those of the engine's formula: nothing is read but the plan. PLAN may be - for
-    standard input.
+    standard input. A launch COMMAND after -- declares a plan too; what it leaves open is named.
     """
-    placement, assumed = declare(read_plan(path), world)
+    declared, started, said = given(path, context.obj, nodes)
+    placement, assumed = declare(declared, world or started)
+    assumed = [*said, *assumed]
     if form == "hostfile":
         show(listed(hostfile(placement)))
     elif form == "rankfile":
@@ -67,6 +75,19 @@ def plan(form: str | None, whole: bool, world: int | None, path: str) -> None:
         show(msgspec.json.format(document, indent=2).decode() + "\n", exact=True)
     else:
         show(listed(words(describe(placement, assumed, None if whole else MOST_RANKS))))
+
+
+def given(path: str | None, command: tuple[str, ...] | None, nodes: str | None) -> Launched:
+    """The plan that the user gives, as a file or as a launch command. Raises UsageError."""
+    if command is not None and path is None:
+        return launched(command, nodes)
+    if command is not None:
+        raise UsageError("give either a plan file or -- and a launch command, not both")
+    if path is None:
+        raise UsageError("give a plan file, or -- and a launch command: topocheck plan -- vllm serve ...")
+    if nodes is not None:
+        raise UsageError("--nodes is for a launch command: in a plan file, write `nodes:`")
+    return read_plan(path), None, []
 
 
 def listed(lines: Iterable[str]) -> str:

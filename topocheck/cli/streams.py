@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+from typing import TextIO
 
 from topocheck.errors import UsageError
 
@@ -40,9 +41,9 @@ def show(text: str, *, exact: bool = False) -> None:
             sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        abandon()
+        abandon(sys.stdout)
     except OSError as error:
-        abandon()
+        abandon(sys.stdout)
         raise UsageError(f"standard output cannot be written: {error.strerror or error}") from None
 
 
@@ -50,12 +51,14 @@ def say(text: str) -> None:
     """Words on stderr, without what a terminal would take as commands."""
     from topocheck.render.text import printable  # noqa: PLC0415 - only when there is something to say
 
-    with contextlib.suppress(OSError):  # nobody listens, and the exit code says the same
+    try:
         sys.stderr.write(printable(text) + "\n")
         sys.stderr.flush()
+    except OSError:  # nobody listens, and the exit code says the same
+        abandon(sys.stderr)
 
 
-def abandon() -> None:
-    """Let what standard output still holds go nowhere: the interpreter flushes it once more at its end."""
+def abandon(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere: the interpreter flushes it once more at its end."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

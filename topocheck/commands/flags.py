@@ -67,21 +67,23 @@ class Taken:
     """Flags that the table does not have, with what follows them."""
     rest: list[str] = field(default_factory=list)
     """Words that belong to no flag."""
+    of: str = ""
+    """Program whose flags they are, named in front of each origin; empty for the engine itself."""
 
     def state(self, name: str, text: str, origin: str) -> None:
         """Keep one value."""
         if name:
-            self.stated[name] = Stated(text, origin)
+            self.stated[name] = Stated(text, f"{self.of} {origin}".lstrip())
             self.given.append((name, self.stated[name]))
 
 
-def take(words: Sequence[str], table: Table, *, program: bool = False) -> Taken:
-    """Sort words by the table.
+def take(words: Sequence[str], table: Table, *, program: bool = False, of: str = "") -> Taken:
+    """Sort words by the table. `of` is named in front of each flag.
 
     With `program`, the first word that belongs to no flag is the program that a launcher starts, and it
     and all after it are the rest; an unknown flag is then taken to have no value of its own.
     """
-    known, taken, place = table.known(), Taken(), 0
+    known, taken, place = table.known(), Taken(of=of), 0
     while place < len(words):
         word = words[place]
         place += 1

@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-__all__ = ["HostSlots", "Launch", "Starter", "Stated"]
+from topocheck.launchers.hostfile import HostSlots
+
+__all__ = ["Launch", "Starter", "Stated"]
 
 NUMBER = re.compile(r"[0-9]{1,9}")
 VARIABLE = re.compile(r"\$[A-Za-z_({]|`")
-
-NOTHING: Mapping[str, Stated] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +39,6 @@ class Stated:
         return VARIABLE.search(self.text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class HostSlots:
-    """One host of a launcher's list."""
-
-    host: str
-    slots: int | None = None
-    """Processes that it takes; None if the list does not say."""
-    selected: str | None = None
-    """GPU indexes selected on it, as DeepSpeed's --include writes them: `0,2`."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
     """One launcher in front of the program: srun, mpirun, torchrun ..."""
@@ -65,11 +53,13 @@ class Starter:
     gpus_per_node: Stated | None = None
     gpus_per_task: Stated | None = None
     node_rank: Stated | None = None
-    rendezvous: Mapping[str, Stated] = NOTHING
+    rendezvous: Mapping[str, Stated] = field(default_factory=dict)
     """Address by subsystem: `master`."""
     hosts: tuple[HostSlots, ...] = ()
     """Hosts in the launcher's order."""
-    options: Mapping[str, Stated] = NOTHING
+    selected: Mapping[str, str] = field(default_factory=dict)
+    """GPU indexes selected on a host, as DeepSpeed's --include writes them: `0,2`."""
+    options: Mapping[str, Stated] = field(default_factory=dict)
     """Further flags that placement may hang on, by their long name: distribution, map-by ..."""
     unknown: tuple[str, ...] = ()
     """Flags that topocheck does not know, with their values."""
@@ -83,13 +73,13 @@ class Launch:
     """Engine as a plan names it; None if the program is none that topocheck knows."""
     program: str
     """What is started: `vllm serve`, `train.py`; empty if a launcher starts nothing."""
-    sizes: Mapping[str, Stated] = NOTHING
+    sizes: Mapping[str, Stated] = field(default_factory=dict)
     """Sizes that are asked for, by axis as in `parallel:`."""
     own_nodes: Stated | None = None
     """Nodes that the engine itself is told of."""
     own_node_rank: Stated | None = None
     """Node rank that the engine itself is told of."""
-    own_rendezvous: Mapping[str, Stated] = NOTHING
+    own_rendezvous: Mapping[str, Stated] = field(default_factory=dict)
     """Addresses by subsystem that the engine itself is told of: dist-init, master, dp-master."""
     layers: Stated | None = None
     """Layers of each stage, in the engine's own notation."""
@@ -97,9 +87,9 @@ class Launch:
     """Order of the axes, in the engine's own notation."""
     model: Stated | None = None
     """Path or name of the model."""
-    model_sizes: Mapping[str, Stated] = NOTHING
+    model_sizes: Mapping[str, Stated] = field(default_factory=dict)
     """Sizes of the model that the command itself gives, by the keys of `model:`."""
-    options: Mapping[str, Stated] = NOTHING
+    options: Mapping[str, Stated] = field(default_factory=dict)
     """Further settings that placement may hang on, by their long name."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the command sets for its program."""
@@ -143,7 +133,9 @@ class Launch:
     @property
     def processes(self) -> int | None:
         """Processes of the program in all, as the innermost launcher starts them; None if not said."""
-        starter = next((one for one in reversed(self.starters) if one.processes or one.processes_per_node), None)
+        starter = next(
+            (one for one in reversed(self.starters) if one.processes or one.processes_per_node), None
+        )
         if starter is None:
             return None
         if starter.processes is not None:

@@ -17,7 +17,8 @@ __all__ = ["Command", "commands", "constants", "expand"]
 TOKEN = re.compile(
     r"""(?P<continuation>\\\n)
       | (?P<redirect>(?:(?<!\S)[0-9]{1,3}|&)?(?:<<<|<<-?|>>|>&|<&|<>|>\||>|<)&?[ \t]*)
-      | (?P<plain>\\. | '[^']*' | "(?:\\.|[^"\\])*" | `[^`]*` | \$\{[^}\n]*\} | [^\\'"`$#\n;&|<>(){}\s]+ | [ \t]+)
+      | (?P<plain>\\. | '[^']*' | "(?:\\.|[^"\\])*" | `[^`]*` | \$\{[^}\n]*\}
+          | [^\\'"`$#\n;&|<>(){}\s]+ | [ \t]+)
       | (?P<substitution>\$\()
       | (?P<array>(?<==)\()
       | (?P<comment>\#[^\n]*)
@@ -114,42 +115,51 @@ def _value(use: re.Match[str], known: Mapping[str, str]) -> str:
 
 def _pieces(text: str) -> Iterator[tuple[str, int, str]]:
     """(source of a command, line where it starts, separator after it)."""
-    source: list[str] = []
-    line = start = 1
-    position, document = 0, ""
-    while match := TOKEN.match(text, position):
-        kind, token = match.lastgroup, match[0]
-        position = match.end()
-        if kind == "substitution":
-            token, position = _balanced(text, match.start(), position)
-        elif kind == "array":
-            end = text.find(")", position, position + LONGEST)
-            token = re.sub(r"(?:^|(?<=\s))#[^\n]*", "", text[match.start() : end + 1]).replace("\\\n", " ")
-            position = end + 1
-            if end < 0:
-                token, position = "(", match.end()
-        if not "".join(source).strip():
-            start, source = line, [] if kind == "end" else source
+    source, start = "", 1
+    for kind, token, line in _tokens(text):
+        if not source.strip():
+            source, start = "", line
         if kind == "end":
             if source:
-                yield "".join(source), start, token.strip() or "\n"
-            source = []
-            if document and token == "\n":
-                position, document = _after_document(text, position, document), ""
-        elif kind == "comment" and (not source or source[-1][-1:].isspace()):
-            pass
-        elif kind == "redirect":
-            end = _skip_word(text, position)
-            if token.strip() in {"<<", "<<-"}:
-                document = text[position:end].strip("'\"\\")
-            position = end
-        elif kind == "continuation":
-            source.append(" ")
+                yield source, start, token
+            source = ""
+        elif kind != "comment" or (source and not source[-1].isspace()):
+            source += token
+    if source.strip():
+        yield source, start, ""
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
+    """(kind, text, line): what belongs to a command as `plain`, redirections and documents left out."""
+    line, position, document = 1, 0, ""
+    while match := TOKEN.match(text, position):
+        kind, part, start = match.lastgroup or "plain", match[0], position
+        position = match.end()
+        if kind == "redirect":
+            position = _skip_word(text, position)
+            if part.strip() in {"<<", "<<-"}:
+                document = text[match.end() : position].strip("'\"\\")
+        elif kind == "end" and document and part == "\n":
+            yield kind, part, line
+            position, document = _after_document(text, position, document), ""
+        elif kind == "substitution":
+            part, position = _balanced(text, start, position)
+            yield "plain", part, line
+        elif kind == "array":
+            part, position = _array(text, start, position)
+            yield "plain", part, line
         else:
-            source.append(token)
-        line += text.count("\n", match.start(), position)
-    if "".join(source).strip():
-        yield "".join(source), start, ""
+            yield kind, " " if kind == "continuation" else part, line
+        line += text.count("\n", start, position)
+
+
+def _array(text: str, start: int, position: int) -> tuple[str, int]:
+    """(`( words )` without comments and line ends, place after it); `(` alone if it has no end nearby."""
+    end = text.find(")", position, position + LONGEST)
+    if end < 0:
+        return "(", position
+    words = re.sub(r"(?:^|(?<=\s))#[^\n]*", "", text[start : end + 1])
+    return " ".join(words.replace("\\\n", " ").split()), end + 1
 
 
 def _balanced(text: str, start: int, position: int) -> tuple[str, int]:
@@ -187,4 +197,3 @@ def _is_one_word(value: str) -> bool:
         return len(shlex.split(value)) <= 1
     except ValueError:
         return False
-

@@ -12,7 +12,7 @@ from math import inf
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
 from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts, even_counts
-from topocheck.engines.layout import LayerSplit, Layout, Lines, Slot
+from topocheck.engines.layout import LayerSplit, Layout, Lines, Slots
 from topocheck.errors import LayoutError, UnknownLayoutError
 
 __all__ = ["ENGINE"]
@@ -111,14 +111,14 @@ def _last_part(
     return chosen
 
 
-def slots(layout: Layout, ranks_per_node: Sequence[int]) -> list[Slot]:
+def slots(layout: Layout, ranks_per_node: Sequence[int]) -> Slots:
     """The deepspeed launcher: ranks node by node in hostfile order, LOCAL_RANK = rank % processes here.
 
     With unequal nodes LOCAL_RANK is therefore not the place in the node: after a node of 6, one of 4 gets
     the local ranks 2, 3, 0, 1.
     """
     blocks = block_slots(layout, ranks_per_node)
-    return [Slot(slot.node, rank % ranks_per_node[slot.node]) for rank, slot in enumerate(blocks)]
+    return Slots(blocks.nodes, [rank % ranks_per_node[node] for rank, node in enumerate(blocks.nodes)])
 
 
 ENGINE = Engine(

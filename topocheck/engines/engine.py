@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, repeat
 
-from topocheck.engines.layout import Axes, LayerSplit, Layout, Slot
+from topocheck.engines.layout import Axes, LayerSplit, Layout, Slots
 from topocheck.errors import LayoutError
 
 __all__ = ["Engine", "Sizes", "all_sizes", "axes_of", "block_slots", "no_order"]
@@ -34,7 +35,7 @@ class Engine:
     """(sizes, version, order) -> Layout."""
     split: Callable[[int, int, str | None, str | None, Mapping[str, object]], LayerSplit]
     """(layers, stages, override, version, options) -> LayerSplit."""
-    slots: Callable[[Layout, Sequence[int]], list[Slot] | None]
+    slots: Callable[[Layout, Sequence[int]], Slots | None]
     """(layout, ranks a node by position) -> where each rank will be; None if the engine has no rule.
 
     An engine's own function may take more by keyword: SGLang's base_gpu_id, for instance.
@@ -65,11 +66,12 @@ def no_order(title: str, order: str | None) -> None:
         raise LayoutError(f"{title} has a fixed order of axes, it takes no order ({order[:80]!r})")
 
 
-def block_slots(layout: Layout, ranks_per_node: Sequence[int]) -> list[Slot]:
+def block_slots(layout: Layout, ranks_per_node: Sequence[int]) -> Slots:
     """Rank order fills one node after the other: block launches, hostfiles, torchrun.
 
     Engines that read RANK and LOCAL_RANK go where their launcher puts them; this is what launchers do
     unless told otherwise. Ranks for which the nodes have no place are left out at the end of the list.
     """
-    slots = [Slot(node, gpu) for node, count in enumerate(ranks_per_node) for gpu in range(count)]
-    return slots[: layout.world]
+    nodes = chain.from_iterable(repeat(node, count) for node, count in enumerate(ranks_per_node))
+    gpus = chain.from_iterable(map(range, ranks_per_node))
+    return Slots(list(islice(nodes, layout.world)), list(islice(gpus, layout.world)))

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from math import prod
+from typing import overload
 
-__all__ = ["Axes", "Group", "LayerSplit", "Layout", "Lines", "Slot"]
+__all__ = ["Axes", "Group", "LayerSplit", "Layout", "Lines", "Slot", "Slots"]
 
 Axes = tuple[tuple[str, int], ...]
 """(name, size) of each axis of a mesh, slowest varying first."""
@@ -31,6 +32,30 @@ class Slot:
     """Position of the node in the engine's node order, from 0."""
     gpu: int
     """Index of the GPU on that node as the process counts them, visibility variables unset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots(Sequence[Slot]):
+    """Slots of all ranks by rank, as two columns: 100,000 objects would cost more than all checks on them."""
+
+    nodes: Sequence[int]
+    """Node of each rank by position."""
+    gpus: Sequence[int]
+    """GPU of each rank by its local index."""
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @overload
+    def __getitem__(self, rank: int) -> Slot: ...
+
+    @overload
+    def __getitem__(self, rank: slice) -> list[Slot]: ...
+
+    def __getitem__(self, rank: int | slice) -> Slot | list[Slot]:
+        if isinstance(rank, slice):
+            return list(map(Slot, self.nodes[rank], self.gpus[rank]))
+        return Slot(self.nodes[rank], self.gpus[rank])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from math import prod
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, no_order
 from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts
-from topocheck.engines.layout import Axes, LayerSplit, Layout, Lines, Slot
+from topocheck.engines.layout import Axes, LayerSplit, Layout, Lines, Slots
 from topocheck.engines.version import before
 from topocheck.errors import LayoutError
 
@@ -81,7 +81,7 @@ def split(
 
 def slots(
     layout: Layout, ranks_per_node: Sequence[int], *, base_gpu_id: int = 0, gpu_id_step: int = 1
-) -> list[Slot]:
+) -> Slots:
     """Where the scheduler processes start, from the number of nodes alone (_calculate_rank_ranges).
 
     `gpu_id_step` does not scale the pipeline term, so that two ranks may get one GPU: that is SGLang's
@@ -93,14 +93,14 @@ def slots(
     stages_per_node, nodes_per_stage = max(stages // nodes, 1), max(nodes // stages, 1)
     per_node = tensor // nodes_per_stage
     replica = stages * tensor
-    found = []
+    nodes_of, gpus = [], []
     for rank in range(layout.world):
         earlier, in_replica = divmod(rank, replica)
         stage, tp_rank = divmod(in_replica, tensor)
-        node = stage // stages_per_node * nodes_per_stage + tp_rank // per_node
+        nodes_of.append(stage // stages_per_node * nodes_per_stage + tp_rank // per_node)
         gpu = base_gpu_id + stage % stages_per_node * per_node + tp_rank % per_node * gpu_id_step
-        found.append(Slot(node, gpu + earlier * replica * gpu_id_step))
-    return found
+        gpus.append(gpu + earlier * replica * gpu_id_step)
+    return Slots(nodes_of, gpus)
 
 
 def _check_nodes(layout: Layout, nodes: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
 from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts, even_counts
-from topocheck.engines.layout import LayerSplit, Layout, Lines, Slot
+from topocheck.engines.layout import LayerSplit, Layout, Lines, Slots
 from topocheck.engines.version import release
 from topocheck.errors import LayoutError, UnknownLayoutError
 
@@ -91,7 +91,7 @@ def split(
 
 def slots(
     layout: Layout, ranks_per_node: Sequence[int], *, visible_gpus: Sequence[int] | None = None
-) -> list[Slot]:
+) -> Slots:
     """MPI ranks in block distribution; each takes the GPU `rank % torch.cuda.device_count()`.
 
     `visible_gpus` is what each node's processes see, by default as many as it has ranks. Where that
@@ -99,9 +99,9 @@ def slots(
     """
     counts = ranks_per_node if visible_gpus is None else visible_gpus
     blocks = block_slots(layout, ranks_per_node)
-    if any(counts[slot.node] < 1 for slot in blocks):
+    if any(counts[node] < 1 for node in set(blocks.nodes)):
         raise LayoutError("TensorRT-LLM: a node that has ranks shows no GPU")
-    return [Slot(slot.node, rank % counts[slot.node]) for rank, slot in enumerate(blocks)]
+    return Slots(blocks.nodes, [rank % counts[node] for rank, node in enumerate(blocks.nodes)])
 
 
 ENGINE = Engine(

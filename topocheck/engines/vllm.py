@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, no_order
+from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
 from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts
-from topocheck.engines.layout import Axes, Group, LayerSplit, Layout, Lines, Slot
+from topocheck.engines.layout import Axes, Group, LayerSplit, Layout, Lines, Slots
 from topocheck.engines.version import before
 from topocheck.errors import LayoutError, UnknownLayoutError
 
@@ -95,7 +95,7 @@ def split(
     return contiguous(counts, "vLLM default: the remainder goes to the stages before the last")
 
 
-def slots(layout: Layout, ranks_per_node: Sequence[int]) -> list[Slot]:
+def slots(layout: Layout, ranks_per_node: Sequence[int]) -> Slots:
     """Where the mp executor puts ranks (--nnodes, --node-rank), from the number of nodes alone.
 
     Each node gets as many workers as any other. GPUs are indexes into --device-ids, else into
@@ -114,14 +114,8 @@ def slots(layout: Layout, ranks_per_node: Sequence[int]) -> list[Slot]:
         raise LayoutError(
             f"vLLM: {replicas} data parallel replicas of {replica} ranks do not fit {nodes} nodes"
         )
-    workers = replica // nodes_per_replica
-    return [
-        Slot(
-            node=rank // replica // replicas_per_node * nodes_per_replica + rank % replica // workers,
-            gpu=rank // replica % replicas_per_node * replica + rank % replica % workers,
-        )
-        for rank in range(world)
-    ]
+    # Whole replicas on each node, or each replica on whole nodes: ranks follow each other node by node.
+    return block_slots(layout, [world // nodes] * nodes)
 
 
 ENGINE = Engine(

@@ -19,6 +19,7 @@ import msgspec
 from topocheck.errors import InputError, SnapshotError, UsageError
 from topocheck.gather.stream import damage, is_snapshot, open_stream, read_snapshots, undecoded
 from topocheck.inventory import Inventory
+from topocheck.ranges import first
 from topocheck.report import InputReport
 
 __all__ = ["Argument", "arguments", "gather"]
@@ -87,7 +88,8 @@ def arguments(names: list[str]) -> list[Argument]:
                 f"{path}: no such file: give a snapshot, a captured text, a folder of them, or -"
             )
         found.append(Argument(path, label))
-    return found
+    # The order of the arguments says nothing, so that it changes nothing; a file given twice is one file.
+    return sorted(dict.fromkeys(found), key=lambda file: (file.name, file.label or ""))
 
 
 def split_label(name: str) -> tuple[str | None, str]:
@@ -142,10 +144,22 @@ def take(file: Argument, inventory: Inventory, *, digests: bool) -> _Input:
                 take_snapshots(stream, file, inventory, found)
             else:
                 take_capture(stream.read(MOST_CAPTURE + 1), file, inventory, found)
+            check_label(file, found)
             found.digest = hashing.digest() if hashing else ""
     except damage() as error:
         raise InputError(f"cannot be read: {reason(error)}", path=found.name) from None
     return found
+
+
+def check_label(file: Argument, found: _Input) -> None:
+    """A label names one host. Raises InputError for a file that speaks of several: it would make them one."""
+    named = [host for host in found.hosts if host != file.label]
+    if file.label is not None and len(named) > 1:
+        raise InputError(
+            f"speaks of {first(named, 4)} and is given as {file.label} alone",
+            path=found.name,
+            fix=f"give it without {file.label}=",
+        )
 
 
 def take_snapshots(stream: io.BufferedReader, file: Argument, inventory: Inventory, found: _Input) -> None:
@@ -154,10 +168,6 @@ def take_snapshots(stream: io.BufferedReader, file: Argument, inventory: Invento
     for number, snapshot in enumerate(read_snapshots(stream, found.name), 1):
         try:
             inventory.add(snapshot, file.label)
-        except OverflowError:
-            raise SnapshotError(
-                f"document {number} has a rank, a local rank or a pid beyond 64 bits", path=found.name
-            ) from None
         except msgspec.MsgspecError as error:
             problem = f"document {number}: hardware or environment: {error}"
             raise SnapshotError(problem, path=found.name, fix="see topocheck schema snapshot") from None

@@ -52,13 +52,13 @@ def parse_openmpi(text: str, source: str) -> list[HostSlots]:
 
 def _openmpi(text: str, source: str) -> Iterator[HostSlots]:
     for line, words in _lines(text):
-        options = dict.fromkeys(OPENMPI_KEYS, "")
+        options: dict[str, str] = {}
         for word in words[1:]:
             key, sign, value = word.partition("=")
             if key not in OPENMPI_KEYS or not sign:
                 raise _wrong(source, line, word, "`host slots=8`")
             options[key] = value
-        yield HostSlots(_host(words[0], source, line), _slots(options["slots"], source, line), line)
+        yield HostSlots(_host(words[0], source, line), _slots(options.get("slots"), source, line), line)
 
 
 def parse_deepspeed(text: str, source: str) -> list[HostSlots]:
@@ -104,7 +104,7 @@ def parse_hosts_option(text: str) -> list[HostSlots]:
     entries = []
     for item in text.split(","):
         host, count = _split(item.strip())
-        slots = 1 if not count else number_of(count)
+        slots = 1 if count is None else number_of(count)
         if not HOST.fullmatch(host) or slots is None or slots > MAX_NODES:
             raise ValueError(f"{item[:80]!r} is not a host such as `node-a:8`")
         entries.append(HostSlots(host, slots))
@@ -145,10 +145,10 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
             yield line, words
 
 
-def _split(word: str) -> tuple[str, str]:
-    """Host and what follows its last colon, outside brackets."""
+def _split(word: str) -> tuple[str, str | None]:
+    """Host and what follows its last colon outside brackets; None if there is no colon."""
     host, colon, count = word.rpartition(":")
-    return (host, count) if colon and not count.endswith("]") else (word, "")
+    return (host, count) if colon and not count.endswith("]") else (word, None)
 
 
 def _host(word: str, source: str, line: int) -> str:
@@ -157,8 +157,8 @@ def _host(word: str, source: str, line: int) -> str:
     return word
 
 
-def _slots(value: str, source: str, line: int) -> int | None:
-    if not value:
+def _slots(value: str | None, source: str, line: int) -> int | None:
+    if value is None:
         return None
     slots = number_of(value)
     if slots is None or slots > MAX_NODES:

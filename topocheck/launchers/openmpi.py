@@ -43,7 +43,8 @@ def rank_nodes(slots: Sequence[int], processes: int | None = None, policy: str |
 
     Node order is that of -H or the host file, a host named twice counting once with the sum of its slots.
     Raises LayoutError for more processes than slots, which Open MPI refuses, and for a policy whose
-    order is not known here.
+    order is not known here. Open MPI 5.0 itself fails to map some unequal hosts by node, those where a
+    later host has two slots more than an earlier one; where it maps, it maps like this.
     """
     name = re.sub(r":(no)?oversubscribe$", "", (policy or "slot").strip().lower())
     ppr = PPR.fullmatch(name)

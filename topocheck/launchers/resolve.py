@@ -43,6 +43,7 @@ NODE_FAMILIES = (
     "jobset",
     "indexed_job",
     "slurm",
+    "pals",
     "sagemaker",
     "script",
 )
@@ -52,6 +53,8 @@ INTERFACES = ("pmi", "pmix")
 AGENTS = ("torchrun", "deepspeed")
 """Launchers with an agent on each node, which another launcher may have started."""
 COMPARED: tuple[Number, ...] = ("rank", "local_rank", "size")
+DAEMONS = ("openmpi", "mvapich2", "intel_mpi", "mpich")
+"""Launchers whose daemons srun starts inside a Slurm job: a step's numbers are then the daemons'."""
 MPI_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")
 """DeepSpeed asks MPI if any of these is missing (comm.py, init_distributed)."""
 
@@ -162,10 +165,7 @@ def _is_outer(chosen: Claim, other: Claim) -> bool:
     """The other launcher started agents or daemons that then started this process."""
     if other.level != "process" or other.family in (*RANK_FAMILIES, "ray"):
         return False
-    if chosen.family in AGENTS:
-        return True
-    daemons = chosen.family in MPI_FAMILIES and chosen.family not in INTERFACES and other.family == "slurm"
-    return daemons and None not in (other.size, chosen.size) and other.size != chosen.size
+    return chosen.family in AGENTS or (chosen.family in DAEMONS and other.family == "slurm")
 
 
 def _differences(chosen: Claim, other: Claim) -> list[Disagreement]:

@@ -6,15 +6,33 @@ Where a closed form holds it is used, whatever the sizes; else the schedule is s
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from topocheck.errors import UsageError
-from topocheck.pipeline.schedule import MOST_ACTIONS, Pipeline, run
+import msgspec
 
-__all__ = ["Bubble", "assumptions", "closed_total", "measure"]
+from topocheck.errors import UsageError
+from topocheck.pipeline.schedule import MOST_ACTIONS, Pipeline, held, run
+
+__all__ = [
+    "SCHEMA",
+    "Bubble",
+    "BubbleReport",
+    "Compared",
+    "assumptions",
+    "closed_total",
+    "compare",
+    "describe",
+    "measure",
+]
+
+SCHEMA = "topocheck.bubble/1"
+
+Number = int | float
+"""A time as JSON has it: whole where it is whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +126,7 @@ def assumptions(pipeline: Pipeline) -> Iterator[str]:
     """What the numbers rest on and what they do not say, a sentence each."""
     yield (
         "All microbatches are ready at the start, a stage takes one at a time, and no time goes to "
-        "communication, contention or launching."
+        "communication, contention or kernel launches."
     )
     yield (
         "Idle time by fill and drain is a bound of this model, not a forecast of the utilisation that "
@@ -123,13 +141,137 @@ def assumptions(pipeline: Pipeline) -> Iterator[str]:
             f"A backward pass takes {float(pipeline.backward):g} times its forward pass; gradient reduction "
             "and the optimiser step are not counted."
         )
+        if pipeline.schedule == "1f1b" and pipeline.microbatches < pipeline.stages:
+            yield "torch.distributed.pipelining refuses 1F1B with fewer microbatches than stages."
         if pipeline.chunks > 1:
             yield "Each stage's time divides evenly over its virtual stages."
         yield "Figures of training do not carry over to serving."
         return
-    yield "The first result is one forward pass, not time to first token: queue, prefill, sampling are on top."
+    yield (
+        "The first result is one forward pass, not time to first token: queue, input, prefill, sampling and "
+        "return come on top."
+    )
     yield (
         "Future tokens of one sequence are not microbatches: in decoding one sequence fills one stage at a "
         "time, and other requests must fill the rest."
     )
     yield "Speculative decoding is outside this model."
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule of training with the same stages and microbatches."""
+
+    schedule: str
+    virtual_stages: int
+    """Virtual stages of each stage."""
+    total: Number
+    idle: float
+    """Idle part of the stages' time."""
+    held: Number
+    """Most microbatches whose activations the first stage holds at once."""
+
+
+class BubbleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A bubble as JSON."""
+
+    schema: str
+    schedule: str
+    stages: int
+    microbatches: int
+    virtual_stages: int
+    """Virtual stages of each stage: above 1 for the interleaved schedule alone."""
+    backward_factor: float | None
+    """Backward time as a multiple of forward time; None without backward passes."""
+    time_unit: Literal["ns", "slot"]
+    """Unit of all times; a slot is one microbatch's forward pass in one stage, where no time was given."""
+    stage_times: list[Number]
+    """Time of one microbatch's forward pass in each stage."""
+    total: Number
+    serial: Number
+    """Time with one microbatch after the other."""
+    first_result: Number | None
+    """One forward pass, not time to first token; None in training."""
+    interval: Number | None
+    """Time from result to result; None in training."""
+    slots: int | None
+    """Stages x steps; None in training and where stages are uneven."""
+    busy_slots: int | None
+    occupancy: float
+    """Part of the stages' time in which they have work."""
+    effective_use: None
+    """Part of the time in which the units of a GPU compute: not measured here."""
+    idle: float
+    """Part of the stages' time in which they wait."""
+    imbalance: float
+    """Idle part that no number of microbatches takes away, because stages are uneven."""
+    method: Literal["closed form", "simulated"]
+    compared: list[Compared]
+    """Schedules of training beside each other; empty for forward only."""
+    sources: dict[str, str]
+    """Where each size comes from."""
+    notes: list[str]
+    assumptions: list[str]
+
+
+def describe(
+    bubble: Bubble, *, timed: bool, sources: dict[str, str], notes: list[str], compared: list[Bubble]
+) -> BubbleReport:
+    """The bubble as a document; `timed` says that times were given, in ns."""
+    pipeline = bubble.pipeline
+    return BubbleReport(
+        schema=SCHEMA,
+        schedule=pipeline.schedule,
+        stages=pipeline.stages,
+        microbatches=pipeline.microbatches,
+        virtual_stages=pipeline.chunks,
+        backward_factor=None if pipeline.schedule == "forward" else float(pipeline.backward),
+        time_unit="ns" if timed else "slot",
+        stage_times=list(map(_number, pipeline.forward)),
+        total=_number(bubble.total),
+        serial=_number(bubble.serial),
+        first_result=None if bubble.first is None else _number(bubble.first),
+        interval=None if bubble.interval is None else _number(bubble.interval),
+        slots=bubble.slots,
+        busy_slots=bubble.busy_slots,
+        occupancy=float(bubble.occupancy),
+        effective_use=None,
+        idle=float(bubble.idle),
+        imbalance=float(bubble.imbalance),
+        method=bubble.method,
+        compared=[_compared(one) for one in compared],
+        sources=sources,
+        notes=notes,
+        assumptions=list(assumptions(pipeline)),
+    )
+
+
+def compare(bubble: Bubble) -> list[Bubble]:
+    """The schedules of training with the same stages and microbatches; without those that refuse."""
+    pipeline = bubble.pipeline
+    if pipeline.schedule == "forward":
+        return []
+    chunks = max(pipeline.chunks, 2)
+    found = []
+    for schedule in ("gpipe", "1f1b", "interleaved"):
+        if schedule == pipeline.schedule:
+            found.append(bubble)
+            continue
+        with contextlib.suppress(UsageError):  # sizes that this schedule does not take
+            split = chunks if schedule == "interleaved" else 1
+            found.append(measure(replace(pipeline, schedule=schedule, chunks=split)))
+    return found
+
+
+def _compared(bubble: Bubble) -> Compared:
+    pipeline = bubble.pipeline
+    return Compared(
+        schedule=pipeline.schedule,
+        virtual_stages=pipeline.chunks,
+        total=_number(bubble.total),
+        idle=float(bubble.idle),
+        held=_number(held(pipeline, 0)),
+    )
+
+
+def _number(value: Fraction) -> Number:
+    return int(value) if value.denominator == 1 else float(value)

@@ -7,13 +7,12 @@ its count. Divisibility can rewrite what a flag asked for, so a stated count goe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
 from topocheck.errors import CaptureError
 
-__all__ = ["InForce", "Reading", "parse_in_force", "parse_settings"]
+__all__ = ["InForce", "Reading", "parse_in_force"]
 
 PIPELINE = (
     "pipeline_parallel_size",  # vLLM
@@ -63,30 +62,37 @@ class InForce:
     microbatches: Reading | None = None
 
 
-def parse_settings(text: str, source: str) -> dict[str, tuple[int, int]]:
-    """Known settings with their value and line, names with underscores.
+class Settings:
+    """Known settings of a text: each value with its line, in order, names with underscores."""
 
-    Raises CaptureError where one setting has two values: then two runs lie in one file.
-    """
-    found: dict[str, tuple[int, int]] = {}
-    for line, words in enumerate(text.splitlines(), 1):
-        for match in SETTING.finditer(words):
-            name, value = match["name"].replace("-", "_"), int(match["value"])
-            before = found.setdefault(name, (value, line))
-            if before[0] != value:
-                raise CaptureError(
-                    f"{name} is {value} here and {before[0]} in line {before[1]}",
-                    path=source,
-                    line=line,
-                    fix="give the log or the command of one run",
-                )
-    return found
+    def __init__(self, text: str, source: str) -> None:
+        self.source = source
+        self.found: dict[str, dict[int, int]] = {}
+        for line, words in enumerate(text.splitlines(), 1):
+            for match in SETTING.finditer(words):
+                values = self.found.setdefault(match["name"].replace("-", "_"), {})
+                values.setdefault(int(match["value"]), line)
+
+    def get(self, name: str) -> tuple[int, int] | None:
+        """Value and line of one setting. Raises CaptureError if it has two values: two runs in one file."""
+        values = list(self.found.get(name, {}).items())
+        if len(values) > 1:
+            (first, before), (second, line) = values[:2]
+            raise CaptureError(
+                f"{name} is {second} here and {first} in line {before}",
+                path=self.source,
+                line=line,
+                fix="give the log or the command of one run",
+            )
+        return values[0] if values else None
 
 
 def parse_in_force(text: str, source: str) -> InForce:
     """Stages and microbatches that a launch command or a start-up log names. Raises CaptureError."""
-    settings = parse_settings(text, source)
-    stages = next((Reading(*settings[name], name) for name in PIPELINE if name in settings), None)
+    settings = Settings(text, source)
+    stages = next(
+        (Reading(*value, name) for name in PIPELINE if (value := settings.get(name)) is not None), None
+    )
     counted = _stated(text, source) or _from_flags(settings)
     for reading in (stages, counted):
         if reading is not None and reading.value < 1:
@@ -110,37 +116,41 @@ def _stated(text: str, source: str) -> Reading | None:
     return found
 
 
-def _from_flags(settings: Mapping[str, tuple[int, int]]) -> Reading | None:
+def _from_flags(settings: Settings) -> Reading | None:
     """The count that follows from flags, engine by engine."""
     get = settings.get
-    depth, stages = get("pp_async_batch_depth"), get("pp_size")
-    if depth and stages:  # srt/managers/scheduler_pp_mixin.py: pp_loop_size
+    if (depth := get("pp_async_batch_depth")) and (stages := get("pp_size")):
+        # srt/managers/scheduler_pp_mixin.py: pp_loop_size
         return Reading(stages[0] + depth[0], depth[1], "SGLang: pp_size + pp_async_batch_depth, at most")
-    if local := get("local_batch_size"):  # torchtitan distributed/pipeline_parallel.py
-        size = get("pipeline_parallel_microbatch_size", (1, 0))[0]
-        return _divided(local, size, "local_batch_size / pipeline_parallel_microbatch_size")
-    whole, micro, data = (get(name) for name in ("global_batch_size", "micro_batch_size", "data_parallel_size"))
-    if whole and micro and data:
-        return _divided(whole, micro[0] * data[0], "global_batch_size / (micro_batch_size x data_parallel_size)")
+    if local := get("local_batch_size"):  # torchtitan/distributed/pipeline_parallel.py
+        size = get("pipeline_parallel_microbatch_size") or (1, 0)
+        return _divided(local, size[0], "local_batch_size / pipeline_parallel_microbatch_size")
+    if (whole := get("global_batch_size")) and (micro := get("micro_batch_size")):
+        data = get("data_parallel_size") or (0, 0)
+        basis = "global_batch_size / (micro_batch_size x data_parallel_size)"
+        return _divided(whole, micro[0] * data[0], basis)
     if steps := get("gradient_accumulation_steps"):
-        return Reading(*steps, "gradient_accumulation_steps, which DeepSpeed's pipeline takes as microbatches")
+        return Reading(*steps, "gradient_accumulation_steps, which DeepSpeed's pipeline takes for them")
     return _ubatches(settings)
 
 
-def _ubatches(settings: Mapping[str, tuple[int, int]]) -> Reading | None:
+def _ubatches(settings: Settings) -> Reading | None:
     """`--ubatch-size`: a number of parts in vLLM, a number of tokens in llama.cpp.
 
-    vllm/config/parallel.py: num_ubatches is ubatch_size, default 0 for none. llama.cpp has
-    `--batch-size` tokens, cut into pieces of `--ubatch-size`.
+    vllm/config/parallel.py: num_ubatches is ubatch_size, 0 by default, which is none. llama.cpp cuts
+    `--batch-size` tokens into pieces of `--ubatch-size`.
     """
-    if "ubatch_size" not in settings:
+    found = settings.get("ubatch_size")
+    if found is None:
         return None
-    size, line = settings["ubatch_size"]
-    if "batch_size" in settings:
-        tokens = settings["batch_size"][0]
-        return Reading(ceil(tokens / size) if size else 0, line, "llama.cpp: batch_size / ubatch_size, rounded up")
-    basis = "vLLM: ubatch_size parts of a batch, which each stage overlaps with one another; whether stages"
-    return Reading(max(size, 1), line, f"{basis} hand them on one by one is not shown")
+    size, line = found
+    if size and (tokens := settings.get("batch_size")):
+        return Reading(ceil(tokens[0] / size), line, "llama.cpp: batch_size / ubatch_size, rounded up")
+    basis = (
+        "vLLM: ubatch_size, the parts of a batch that a stage overlaps; that stages hand them on one by one "
+        "is an assumption"
+    )
+    return Reading(max(size, 1), line, basis)
 
 
 def _divided(whole: tuple[int, int], part: int, basis: str) -> Reading | None:

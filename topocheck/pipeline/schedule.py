@@ -38,7 +38,7 @@ SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 MOST_STAGES = 10_000
 MOST_MICROBATCHES = 1_000_000_000
 MOST_CHUNKS = 64
-MOST_ACTIONS = 1_000_000
+MOST_ACTIONS = 500_000
 """Actions that are simulated, some seconds of work. Closed forms know no such bound."""
 
 
@@ -71,7 +71,7 @@ class Pipeline:
     microbatches: int
     schedule: Schedule = "forward"
     chunks: int = 1
-    """Virtual stages of each stage: above 1 for the interleaved schedule alone, which splits a stage evenly."""
+    """Virtual stages of each stage, all equal: above 1 for the interleaved schedule alone."""
     backward: Fraction = Fraction(2)
     """Time of a backward pass as a multiple of the forward pass; of no use with `forward`."""
 
@@ -130,11 +130,8 @@ class Run:
     """Spans of each stage, in their order."""
     scale: int
     """Ticks in one unit of the pipeline's times."""
-
-    @property
-    def end(self) -> int:
-        """Tick at which the last action ended."""
-        return max(row[-1].end for row in self.rows)
+    end: int
+    """Tick at which the last action ended."""
 
     @property
     def total(self) -> Fraction:
@@ -156,15 +153,24 @@ def order(pipeline: Pipeline, stage: int) -> Iterator[Action]:
     backwards = (Action(stage, backward=True, microbatch=number) for number in range(count))
     if pipeline.schedule == "forward":
         return forwards
-    warmup = count if pipeline.schedule == "gpipe" else min(count, pipeline.stages - stage)
-    return _one_by_one(forwards, backwards, warmup, backward_first=True)
+    return _one_by_one(forwards, backwards, _warmup(pipeline, stage), backward_first=True)
+
+
+def _warmup(pipeline: Pipeline, stage: int) -> int:
+    """Forward passes before the first backward pass is due: _step_microbatches and _get_warmup_ops."""
+    count, left = pipeline.microbatches, pipeline.stages - stage
+    if pipeline.schedule == "1f1b":
+        return min(count, left)
+    if pipeline.schedule == "interleaved":
+        batch = count // pipeline.rounds
+        return min(count * pipeline.chunks, (pipeline.chunks - 1) * batch + 2 * (left - 1))
+    return count
 
 
 def _interleaved(pipeline: Pipeline, stage: int) -> Iterator[Action]:
     """ScheduleInterleaved1F1B: each chunk takes as many microbatches as a round has, then the next chunk."""
     stages, chunks, batch = pipeline.stages, pipeline.chunks, pipeline.microbatches // pipeline.rounds
     work = pipeline.microbatches * chunks
-    warmup = min(work, (chunks - 1) * batch + 2 * (stages - 1 - stage))
 
     def passes(*, backward: bool) -> Iterator[Action]:
         for step in range(work):
@@ -172,7 +178,9 @@ def _interleaved(pipeline: Pipeline, stage: int) -> Iterator[Action]:
             held_by = (chunks - 1 - chunk if backward else chunk) * stages + stage
             yield Action(held_by, backward, step // (batch * chunks) * batch + step % batch)
 
-    return _one_by_one(passes(backward=False), passes(backward=True), warmup, backward_first=False)
+    return _one_by_one(
+        passes(backward=False), passes(backward=True), _warmup(pipeline, stage), backward_first=False
+    )
 
 
 def _one_by_one(
@@ -187,13 +195,14 @@ def _one_by_one(
     yield from backwards
 
 
-def held(pipeline: Pipeline, stage: int) -> int:
-    """Most activations that a stage holds at once for backward passes to come, in chunks of microbatches."""
-    most = now = 0
-    for action in order(pipeline, stage):
-        now += -1 if action.backward else 1
-        most = max(most, now)
-    return most
+def held(pipeline: Pipeline, stage: int) -> Fraction:
+    """Most microbatches whose activations a stage holds at once for backward passes to come."""
+    if pipeline.schedule == "forward":
+        return Fraction(0)
+    most = _warmup(pipeline, stage)
+    if pipeline.schedule == "interleaved":  # a forward pass comes first in each pair
+        most = min(most + 1, pipeline.microbatches * pipeline.chunks)
+    return Fraction(most, pipeline.chunks)
 
 
 def run(pipeline: Pipeline) -> Run:
@@ -225,7 +234,8 @@ def run(pipeline: Pipeline) -> Run:
                 ready.append(waiting.pop(action))
     if waiting:
         raise InternalError(f"the {pipeline.schedule} order blocks itself at {next(iter(waiting))}")
-    return Run(pipeline=pipeline, rows=tuple(map(tuple, rows)), scale=scale)
+    last = max(row[-1].end for row in rows)
+    return Run(pipeline=pipeline, rows=tuple(map(tuple, rows)), scale=scale, end=last)
 
 
 def _needed(action: Action, last: int) -> Action | None:

@@ -46,15 +46,17 @@ class Sweep:
     """Times of the stages where they are uneven; then there is one number of stages."""
 
 
-def parse_sizes(words: str, what: str) -> list[int]:
-    """Numbers from `2,4,8` or `1..64`, each once, in their order. Raises UsageError."""
+def parse_sizes(words: str, what: str, most: int) -> list[int]:
+    """Numbers from 1 to `most` in `2,4,8` or `1..64`, each once, in their order. Raises UsageError."""
     sizes: dict[int, None] = {}
     for word in words.split(","):
         match = SIZES.fullmatch(word.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last:
-            shown = word.strip()[:40]
-            raise UsageError(f"{what} must be numbers from 1 up, such as 4 or 2,4,8 or 1..64, not {shown!r}")
+        if not 1 <= first <= last <= most:
+            raise UsageError(
+                f"{what} must be numbers from 1 to {most:,}, such as 4 or 2,4,8 or 1..64, "
+                f"not {word.strip()[:40]!r}"
+            )
         if last - first + 1 + len(sizes) > MOST_CELLS:
             raise UsageError(f"{what}: {MOST_CELLS:,} numbers are the most in one sweep")
         sizes |= dict.fromkeys(range(first, last + 1))
@@ -62,10 +64,12 @@ def parse_sizes(words: str, what: str) -> list[int]:
 
 
 def sweep(over: Sweep) -> list[Cell]:
-    """All cells, a row of microbatches after the other. Raises UsageError if they are too many or too large."""
-    if len(over.stages) * len(over.microbatches) > MOST_CELLS:
+    """All cells, a row of microbatches after the other. Raises UsageError if that is too much work."""
+    cells, work = len(over.stages) * len(over.microbatches), sum(over.stages) * len(over.microbatches)
+    if cells > MOST_CELLS or work > MOST_ACTIONS:
         raise UsageError(
-            f"{len(over.stages)} x {len(over.microbatches)} combinations are more than {MOST_CELLS:,}"
+            f"a sweep over {len(over.stages):,} numbers of stages and {len(over.microbatches):,} of "
+            "microbatches is too much: sweep over less"
         )
     pairs = [(stages, count) for count in over.microbatches for stages in over.stages]
     pipelines = [_pipeline(over, *pair) for pair in pairs]
@@ -117,5 +121,9 @@ def table(cells: Iterable[Cell]) -> Iterator[str]:
 
 
 def percent(part: Fraction | float | None) -> str:
-    """`42.9 %`; a dash is not defined."""
-    return "-" if part is None else f"{float(part) * 100:.1f} %"
+    """`42.9 %`; a dash is not defined. What is not quite nothing or all is not rounded to it."""
+    if part is None:
+        return "-"
+    if 0 < part < Fraction(1, 1000):
+        return "<0.1 %"
+    return ">99.9 %" if Fraction(999, 1000) < part < 1 else f"{float(part) * 100:.1f} %"

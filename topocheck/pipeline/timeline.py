@@ -6,21 +6,32 @@ colour alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from html import escape
 from itertools import groupby
+from math import gcd
 from typing import NamedTuple
 
 from topocheck.pipeline.schedule import Action, Pipeline, Run, Span
 
-__all__ = ["MOST_ROWS", "svg", "text"]
+__all__ = ["MOST_DRAWN", "MOST_ROWS", "svg", "text"]
+
+MOST_DRAWN = 200_000
+"""Actions of a run that is worth drawing."""
 
 MOST_ROWS = 32
 """Stages that are drawn."""
 
-FORWARD, BACKWARD, IDLE = ">", "<", "."
-"""Signs of the terminal."""
+FORWARD, BACKWARD, IDLE, BOTH, PARTLY = ">", "<", ".", "x", ":"
+MEANING = {
+    FORWARD: "forward",
+    BACKWARD: "backward",
+    BOTH: "both in turn",
+    PARTLY: "idle for more than half",
+    IDLE: "idle",
+}
+"""Signs of the terminal. A column that is too short for one span shows what takes most of it."""
 
 LEFT, TOP, ROW, GAP, FOOT = 76, 40, 28, 8, 56
 """Measures of the SVG, in user units."""
@@ -35,6 +46,8 @@ STYLE = """\
 #{name} .axis {{ stroke: #57606a; }}
 #{name} .f {{ fill: #cfe3ff; stroke: #0b57c2; }}
 #{name} .b {{ fill: #ffe0b8; stroke: #7d4e00; }}
+#{name} .m {{ fill: #cfe3ff; stroke: #7d4e00; }}
+#{name} .p {{ fill: #dcdfe6; stroke: none; }}
 #{name} .h {{ fill: url(#{name}-hatch); }}
 #{name} .stripe {{ stroke: #7d4e00; stroke-opacity: .45; }}
 @media (prefers-color-scheme: dark) {{
@@ -43,6 +56,8 @@ STYLE = """\
 #{name} .axis {{ stroke: #a3adb8; }}
 #{name} .f {{ fill: #1f4478; stroke: #85b8ff; }}
 #{name} .b {{ fill: #6b4313; stroke: #f3c24f; }}
+#{name} .m {{ fill: #1f4478; stroke: #f3c24f; }}
+#{name} .p {{ fill: #454d59; }}
 #{name} .stripe {{ stroke: #f3c24f; }}
 }}
 """
@@ -53,7 +68,7 @@ class Block(NamedTuple):
 
     start: int
     end: int
-    backward: bool
+    sign: str
     label: str
 
 
@@ -61,22 +76,25 @@ def text(run: Run, spell: Callable[[Fraction], str], width: int = 80) -> Iterato
     """Lines of at most `width` columns; `spell` says a time of the run's unit in words."""
     rows = run.rows[:MOST_ROWS]
     left = len(f"stage {len(rows) - 1}") + 2
-    columns = max(width - left, 20)
+    columns = _even(run, max(width - left, 20))
     start, end = "0", spell(run.total)
     yield " " * left + start + end.rjust(columns - len(start))
-    for stage, row in enumerate(rows):
-        yield f"stage {stage}".ljust(left) + _line(row, run, columns)
-    yield from legend(run)
-
-
-def legend(run: Run) -> Iterator[str]:
-    """What the signs mean, and what is not shown."""
-    training = run.pipeline.schedule != "forward"
-    signs = [f"{FORWARD} forward", *([f"{BACKWARD} backward"] if training else []), f"{IDLE} idle"]
-    number = "microbatch" if run.pipeline.chunks == 1 else "microbatch.chunk"
-    yield ", ".join([*signs, f"number: {number}"])
+    lines = [_line(row, run, columns) for row in rows]
+    for stage, line in enumerate(lines):
+        yield f"stage {stage}".ljust(left) + line
+    signs = [f"{sign} {words}" for sign, words in MEANING.items() if any(sign in line for line in lines)]
+    if any(map(str.isdigit, "".join(lines))):
+        signs.append("number: microbatch" if run.pipeline.chunks == 1 else "number: microbatch.chunk")
+    yield ", ".join(signs)
     if len(run.rows) > MOST_ROWS:
         yield f"... and {len(run.rows) - MOST_ROWS} more stages"
+
+
+def _even(run: Run, columns: int) -> int:
+    """So many columns, or some fewer if all spans of one length then have one width."""
+    step = gcd(*(edge for row in run.rows for _, start, end in row for edge in (start, end)))
+    steps = run.end // step
+    return columns - columns % steps if steps <= columns else columns
 
 
 def _line(row: tuple[Span, ...], run: Run, columns: int) -> str:
@@ -93,10 +111,10 @@ def _line(row: tuple[Span, ...], run: Run, columns: int) -> str:
 
 def _boxed(block: Block) -> str:
     """A span as `[0>>>]`; without brackets or number where there is no room for them."""
-    room, sign = block.end - block.start, BACKWARD if block.backward else FORWARD
+    room = block.end - block.start
     if room >= len(block.label) + 2:
-        return f"[{block.label.ljust(room - 2, sign)}]"
-    return block.label.ljust(room, sign) if room > len(block.label) else sign * room
+        return f"[{block.label.ljust(room - 2, block.sign)}]"
+    return block.label.ljust(room, block.sign) if room > len(block.label) else block.sign * room
 
 
 def _blocks(row: tuple[Span, ...], run: Run, columns: int) -> list[Block]:
@@ -106,7 +124,12 @@ def _blocks(row: tuple[Span, ...], run: Run, columns: int) -> list[Block]:
         return (2 * tick * columns + run.end) // (2 * run.end)
 
     return [
-        Block(column(start), column(end), action.backward, label_of(action, run.pipeline))
+        Block(
+            column(start),
+            column(end),
+            BACKWARD if action.backward else FORWARD,
+            label_of(action, run.pipeline),
+        )
         for action, start, end in row
     ]
 
@@ -119,16 +142,23 @@ def label_of(action: Action, pipeline: Pipeline) -> str:
 
 
 def _sampled(row: tuple[Span, ...], run: Run, columns: int) -> str:
-    """One sign a column: idle where less than half of it is taken, else what takes most of it."""
+    """One sign a column, by what the stage does in that time."""
     taken = [[0, 0] for _ in range(columns)]
     for action, start, end in row:
         for column in range(start * columns // run.end, (end * columns - 1) // run.end + 1):
             left, right = max(start * columns, column * run.end), min(end * columns, (column + 1) * run.end)
             taken[column][action.backward] += right - left
-    return "".join(
-        IDLE if 2 * (forward + backward) < run.end else BACKWARD if backward > forward else FORWARD
-        for forward, backward in taken
-    )
+    return "".join(_sign(forward, backward, run.end) for forward, backward in taken)
+
+
+def _sign(forward: int, backward: int, whole: int) -> str:
+    """Sign of a column of which so much is taken."""
+    busy = forward + backward
+    if 2 * busy < whole:
+        return PARTLY if busy else IDLE
+    if 4 * min(forward, backward) > busy:
+        return BOTH
+    return BACKWARD if backward > forward else FORWARD
 
 
 def svg(
@@ -138,22 +168,27 @@ def svg(
     rows = run.rows[:MOST_ROWS]
     inner = width - LEFT - 16
     height = TOP + len(rows) * (ROW + GAP) + FOOT
+    frame = f'viewBox="0 0 {width} {height}" style="max-width:{width}px;width:100%;color-scheme:light dark"'
+    pattern = f'id="{name}-hatch" width="6" height="6" patternUnits="userSpaceOnUse"'
+    stripe = '<path class="stripe" d="M0 0V6"/>'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" id="{name}" viewBox="0 0 {width} {height}" '
-        f'style="max-width:{width}px;width:100%" role="img" aria-labelledby="{name}-title {name}-desc">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" id="{name}" role="img" {frame}',
+        f'aria-labelledby="{name}-title {name}-desc">',
         f'<title id="{name}-title">{escape(title)}</title>',
         f'<desc id="{name}-desc">{escape(_described(run, spell))}</desc>',
         f"<style>{STYLE.format(name=name)}</style>",
-        f'<defs><pattern id="{name}-hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><path class="stripe" d="M0 0V6"/></pattern></defs>',
+        f'<defs><pattern {pattern} patternTransform="rotate(45)">{stripe}</pattern></defs>',
         *_axis(run, spell, inner, TOP + len(rows) * (ROW + GAP)),
     ]
+    shown: list[Block] = []
     for stage, row in enumerate(rows):
         y = TOP + stage * (ROW + GAP)
         parts.append(f'<text x="{LEFT - 10}" y="{y + 19}" text-anchor="end">stage {stage}</text>')
         parts.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{inner}" height="{ROW}"/>')
-        parts += [_bar(block, y) for block in _drawn(row, run, inner)]
-    return "\n".join([*parts, *_key(run, height - 16), "</svg>"]) + "\n"
+        blocks = list(_drawn(row, run, inner))
+        parts += [_bar(block, y) for block in blocks]
+        shown += blocks
+    return "\n".join([*parts, *_key(shown, height - 16), "</svg>"]) + "\n"
 
 
 def _described(run: Run, spell: Callable[[Fraction], str]) -> str:
@@ -189,33 +224,33 @@ def _drawn(row: tuple[Span, ...], run: Run, inner: int) -> Iterator[Block]:
     for sign, group in groupby(_sampled(row, run, SAMPLES)):
         end = at + len(list(group))
         if sign != IDLE:
-            yield Block(at * inner // SAMPLES, end * inner // SAMPLES, sign == BACKWARD, "")
+            yield Block(at * inner // SAMPLES, end * inner // SAMPLES, sign, "")
         at = end
 
 
 def _bar(block: Block, y: int) -> str:
-    """One block; backward ones are hatched and say so."""
+    """One block with its letter and number, if there is room."""
     x, room = LEFT + block.start, block.end - block.start
-    box = f'x="{x}" y="{y}" width="{room}" height="{ROW}"'
-    bar = f'<rect class="{"b" if block.backward else "f"}" {box}/>'
-    if block.backward:
-        bar += f'<rect class="h" {box}/>'
-    label = ("B" if block.backward else "F") + block.label
+    bar = _patch(block.sign, f'x="{x}" y="{y}" width="{room}" height="{ROW}"')
+    label = ("B" if block.sign == BACKWARD else "F") + block.label
     if block.label and room >= 8 * len(label) + 2:
         bar += f'<text x="{x + room // 2}" y="{y + 19}" text-anchor="middle">{label}</text>'
     return bar
 
 
-def _key(run: Run, y: int) -> Iterator[str]:
-    """What the signs mean."""
-    number = "microbatch" if run.pipeline.chunks == 1 else "microbatch and chunk"
-    entries = [("f", f"F: forward, with its {number}"), ("lane", "dotted: idle")]
-    if run.pipeline.schedule != "forward":
-        entries.insert(1, ("b", "B, hatched: backward"))
+def _patch(sign: str, box: str) -> str:
+    """A rectangle as its sign is drawn: backward hatched, both halfway, idle dotted."""
+    kind = {FORWARD: "f", BACKWARD: "b", BOTH: "m", PARTLY: "p", IDLE: "lane"}[sign]
+    hatch = f'<rect class="h" {box}/>' if sign in {BACKWARD, BOTH} else ""
+    return f'<rect class="{kind}" {box}/>{hatch}'
+
+
+def _key(blocks: Iterable[Block], y: int) -> Iterator[str]:
+    """What the patches mean, of those that are drawn."""
+    drawn = {block.sign for block in blocks} | {IDLE}
+    words = MEANING | {FORWARD: "F: forward", BACKWARD: "B: backward, hatched", IDLE: "dotted: idle"}
     x = LEFT
-    for kind, words in entries:
-        yield f'<rect class="{kind}" x="{x}" y="{y - 11}" width="22" height="14"/>'
-        if kind == "b":
-            yield f'<rect class="h" x="{x}" y="{y - 11}" width="22" height="14"/>'
-        yield f'<text x="{x + 30}" y="{y}">{words}</text>'
-        x += 60 + 7 * len(words)
+    for sign in (sign for sign in MEANING if sign in drawn):
+        yield _patch(sign, f'x="{x}" y="{y - 11}" width="22" height="14"')
+        yield f'<text x="{x + 30}" y="{y}">{words[sign]}</text>'
+        x += 60 + 7 * len(words[sign])

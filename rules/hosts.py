@@ -1,0 +1,190 @@
+"""ID005: each host is one machine, and each machine one host."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+
+from topocheck.ask import Ask
+from topocheck.inventory import Machine
+from topocheck.placement import Node, Placement
+from topocheck.ranges import first, fold
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
+from topocheck.snapshot import At, Edge
+from topocheck.traffic import flows
+
+__all__ = ["RULES"]
+
+LOCAL = ("P2P", "SHM")
+"""Transports that stay in one machine, unless they are multi-node NVLink."""
+
+Pair = tuple[int, int]
+"""Two machines of the inventory."""
+
+
+def hosts(placement: Placement) -> Situations[Node] | NotApplicable:
+    """Hosts of the job by how well they are identified."""
+    seen = [node for node in placement.nodes if node.machine is not None]
+    if placement.expected == 1 and len(seen) <= 1:
+        return NotApplicable("the job has one node")
+    accused = suspects(placement)
+    found: dict[Hashable, list[Node]] = {}
+    for node in seen:
+        machine = node.machine
+        known = machine is not None and machine.host.boot_id is not None
+        found.setdefault(node.index if node.index in accused else known, []).append(node)
+    return found
+
+
+def suspects(placement: Placement) -> set[int]:
+    """Positions of nodes that share a GPU UUID or a name with another boot."""
+    inventory = placement.inventory
+    pairs = [pair for _, *pair in (*inventory.twice, *inventory.names.ambiguous)]
+    found = {placement.node_of[index] for pair in pairs for index in pair if index in placement.node_of}
+    found |= {
+        placement.node_of[seen.machine] for seen in placement.seen.edges if seen.machine in placement.node_of
+    }
+    return found | {node.index for node in placement.nodes if node.machine and node.machine.two_uuids}
+
+
+@rule("ID005", "each host is one machine", over=hosts, severity="error")
+def host_is_one_machine(ask: Ask, node: Node) -> Iterator[Finding]:
+    """One GPU on two hosts, or two machines under one name."""
+    ask.know()
+    if node.machine is None:
+        return
+    yield from one_gpu_on_two_hosts(ask.placement, node)
+    yield from one_name_of_two_hosts(ask.placement, node)
+    yield from one_bus_with_two_uuids(node)
+    yield from local_transport_to_far_rank(ask.placement, node)
+    yield from two_hosts_under_one_name(ask, node)
+    if node.machine.host.boot_id is None:
+        ask.gap(
+            "which machine a host is (it is known by name only)",
+            [node.name],
+            "topocheck probe on every node, which reads /proc/sys/kernel/random/boot_id",
+        )
+
+
+def pairs_of(
+    placement: Placement, node: Node, pairs: Sequence[tuple[str, int, int]]
+) -> dict[Pair, list[str]]:
+    """What each pair of machines shares; a pair is told at the later of its nodes."""
+    found: dict[Pair, list[str]] = {}
+    for shared, a, b in pairs:
+        places = [placement.node_of[index] for index in (a, b) if index in placement.node_of]
+        if places and max(places) == node.index:
+            found.setdefault((a, b), []).append(shared)
+    return found
+
+
+def one_gpu_on_two_hosts(placement: Placement, node: Node) -> Iterator[Finding]:
+    """A UUID is burnt into one GPU, so two hosts that show it are one, or a capture is of another."""
+    for pair, uuids in pairs_of(placement, node, placement.inventory.twice).items():
+        a, b = (placement.inventory.machines[index] for index in pair)
+        yield Finding(
+            message=f"GPU {first(uuids, 2)} appears on {a.name} and on {b.name}: the two are one machine, or "
+            "one of the captures is of another",
+            fix="key hosts by boot id: give both nodes' /proc/sys/kernel/random/boot_id",
+            cause="one GPU on two hosts",
+            subjects=(a.name, b.name),
+            evidence=tuple(identified(machine, f"{len(uuids)} GPUs, {uuids[0]}") for machine in (a, b)),
+        )
+
+
+def one_name_of_two_hosts(placement: Placement, node: Node) -> Iterator[Finding]:
+    """Evidence was joined by a name that two hosts have: nobody knows of which of them it is."""
+    for pair, names in pairs_of(placement, node, placement.inventory.names.ambiguous).items():
+        a, b = (placement.inventory.machines[index] for index in pair)
+        yield Finding(
+            message=f"the name {names[0]} belongs to two hosts, and some evidence knows its host by that "
+            "name only: two machines share it, or one was restarted",
+            fix="give each machine a name of its own, and evidence of one boot only",
+            cause="one name, two hosts",
+            subjects=(a.name, b.name),
+            evidence=tuple(
+                identified(machine, f"boot id {machine.host.boot_id or 'not shown'}") for machine in (a, b)
+            ),
+        )
+
+
+def identified(machine: Machine, fact: str) -> Evidence:
+    """What a machine says of itself."""
+    return Evidence(source=first(machine.sources) or "probe", fact=f"{machine.name}: {fact}")
+
+
+def one_bus_with_two_uuids(node: Node) -> Iterator[Finding]:
+    """One boot id, one bus id, two UUIDs: two machines say that they are one boot."""
+    for conflict in node.machine.two_uuids[:1] if node.machine else ():
+        both = zip(conflict.places, conflict.values, strict=True)
+        yield Finding(
+            message=f"{conflict.about} on {node} is {conflict.values[0]} in one view and "
+            f"{conflict.values[1]} in another of the same boot id: two machines are taken for one",
+            fix="probe both machines again: a boot id that two of them show is copied or inherited",
+            cause="one boot id, two machines",
+            subjects=(node.name,),
+            evidence=tuple(read_at(at, value) for at, value in both),
+        )
+
+
+def local_transport_to_far_rank(placement: Placement, node: Node) -> Iterator[Finding]:
+    """P2P/IPC or shared memory between ranks of two hosts: the library takes two hosts for one."""
+    far = [
+        flow
+        for flow in flows(placement)
+        if flow.near is node and flow.between_nodes and flow.edge.via in LOCAL and not spans_hosts(flow.edge)
+    ]
+    if far:
+        edges = dict.fromkeys(map(str, far))
+        names = dict.fromkeys(str(end) for flow in far for end in flow.nodes)
+        yield Finding(
+            message=f"edges {first(edges)} between {' and '.join(names)} ran over {far[0].how}, which stays "
+            "in one machine: two hosts are taken for one, or one machine has two names",
+            fix="give each machine a host name of its own; check NCCL_HOSTID and cloned host names",
+            cause="local transport between hosts",
+            subjects=tuple(f"edge {edge}" for edge in edges),
+            evidence=tuple(flow.evidence() for flow in far),
+            ranks=tuple(rank for flow in far[:16] for rank in (flow.src, flow.dst) if rank is not None),
+            mark="edge",
+        )
+
+
+def spans_hosts(edge: Edge) -> bool:
+    """Its transport reaches over hosts: multi-node NVLink."""
+    return "MNNVL" in edge.how
+
+
+def two_hosts_under_one_name(ask: Ask, node: Node) -> Iterator[Finding]:
+    """Two ranks of one communicator with one device number, and no bus id or UUID to tell them apart."""
+    machine = node.machine
+    if machine is None or any(gpu.bus or gpu.uuid for gpu in machine.gpus):
+        return
+    devices: dict[tuple[str, str], dict[int, At | None]] = {}
+    for seen in ask.placement.seen.edges:
+        edge = seen.edge
+        if (
+            ask.placement.node_of.get(seen.machine) != node.index
+            or edge.via not in LOCAL
+            or spans_hosts(edge)
+        ):
+            continue
+        for rank, device in ((edge.src, edge.src_dev), (edge.dst, edge.dst_dev)):
+            if edge.comm is not None and device is not None and ":" not in device:
+                devices.setdefault((edge.comm, device), {}).setdefault(rank, edge.at)
+    doubled = {key: ranks for key, ranks in devices.items() if len(ranks) > 1}
+    if doubled and {device for _, device in devices} == {"0"}:
+        # Each task may see one GPU alone and call it 0 (Slurm's --gpus-per-task).
+        ask.gap("which GPU each rank drives", [node.name], "topocheck probe in the job's own processes")
+        return
+    for (_, device), ranks in doubled.items():
+        yield Finding(
+            message=f"ranks {fold(ranks)} are joined by local transport under the name {node} and all "
+            f"drive device {device}: two hosts are taken for one (or one GPU serves them all, ID004)",
+            fix="give each machine a host name of its own; check NCCL_HOSTID and cloned host names",
+            cause="two hosts under one name",
+            subjects=(node.name, *(f"rank {rank}" for rank in sorted(ranks))),
+            evidence=tuple(read_at(at, f"rank {rank} drives device {device}") for rank, at in ranks.items()),
+            ranks=tuple(sorted(ranks)),
+        )
+
+
+RULES = (host_is_one_machine,)
