@@ -51,7 +51,8 @@ def identity_is_not_overridden(ask: Ask, node: Node) -> Iterator[Finding]:
             if name in IDENTITY_OVERRIDES:
                 found.setdefault(f"{name}={value}", Evidence(source="environment", fact=f"{name}={value}"))
     if not found and not (node.machine and node.machine.environments):
-        ask.gap("variables of the ranks", [node.name], "topocheck probe in the job's own processes")
+        supply = "topocheck probe in the job's own processes"
+        ask.gap("variables of the ranks", [node.name], supply, part="environment")
         return
     ask.know()
     if found:

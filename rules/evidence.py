@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from topocheck.ask import Ask
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
-from topocheck.rule import Finding, NotApplicable, Situations, each, read_at, rule
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, each, read_at, rule
 
 __all__ = ["RULES"]
 
@@ -29,6 +29,7 @@ def node_reported(ask: Ask, node: Node) -> Iterator[Finding]:
     if node.index >= placement.expected:
         names = [place.name for place in placement.nodes[: placement.expected]]
         ranks = placement.ranks_on.get(node.index, [])
+        source = first(node.machine.sources, 2) if node.machine else placement.phase
         which = f"ranks {fold(ranks)} of the job" if ranks else "ranks of the job"
         yield Finding(
             message=f"{node} carries {which} and the plan does not have it "
@@ -37,9 +38,10 @@ def node_reported(ask: Ask, node: Node) -> Iterator[Finding]:
             cause="host not in the plan",
             subjects=(node.name,),
             evidence=tuple(
-                read_at(placement.placed.at.get(rank), f"rank {rank} is on {node}", placement.phase)
+                read_at(placement.placed.at.get(rank), f"rank {rank} is on {node}", source)
                 for rank in ranks[:1]
-            ),
+            )
+            or (Evidence(source=source, fact=f"{node} carries ranks"),),
             ranks=tuple(ranks),
         )
     elif node.machine is None:
@@ -59,15 +61,19 @@ def faults(placement: Placement) -> Situations[Node] | NotApplicable:
 
 @rule("EV002", "no probe fault hides a needed fact", over=faults, severity="warning")
 def fault_hides_nothing(ask: Ask, node: Node) -> Iterator[Finding]:
-    """A part that could not be read matters if a rule misses evidence about that node."""
+    """A part that could not be read matters if a rule misses that part of that node."""
     ask.know()
-    missed = {answer.rule_id for answer in ask.earlier for gap in answer.gaps if node.name in gap.about}
-    for fault in node.machine.faults if node.machine and missed else ():
-        if fault.kind == "contradictory":
+    missed: dict[str | None, set[str]] = {}
+    for answer in ask.earlier:
+        for gap in answer.gaps:
+            if node.name in gap.about:
+                missed.setdefault(gap.part, set()).add(answer.rule_id)
+    for fault in node.machine.faults if node.machine else ():
+        if fault.kind == "contradictory" or fault.part not in missed:
             continue
         yield Finding(
             message=f"{fault.part} of {node} could not be read ({fault.kind}: {fault.reason or fault.path}), "
-            f"which leaves {first(sorted(missed))} without evidence",
+            f"which leaves {first(sorted(missed[fault.part]))} without evidence",
             fix=f"make {fault.path} readable where the probe runs, or give the same facts by a capture",
             cause=f"{fault.part} {fault.kind}",
             subjects=(node.name,),

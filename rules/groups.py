@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topocheck.ask import Ask
+from topocheck.jobfacts import facts_of, number, the_job
 from topocheck.placement import Placement
 from topocheck.rule import Finding, read_at, rule
-from topocheck.rules.launch import facts_of, number, the_job
 from topocheck.snapshot import At
 
 __all__ = ["RULES"]

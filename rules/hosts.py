@@ -81,9 +81,10 @@ def one_gpu_on_two_hosts(placement: Placement, node: Node) -> Iterator[Finding]:
     """A UUID is burnt into one GPU, so two hosts that show it are one, or a capture is of another."""
     for pair, uuids in pairs_of(placement, node, placement.inventory.twice).items():
         a, b = (placement.inventory.machines[index] for index in pair)
+        which = f"GPU {uuids[0]} appears" if len(uuids) == 1 else f"{len(uuids)} GPUs ({uuids[0]} ...) appear"
         yield Finding(
-            message=f"GPU {first(uuids, 2)} appears on {a.name} and on {b.name}: the two are one machine, or "
-            "one of the captures is of another",
+            message=f"{which} on {a.name} and on {b.name}: the two are one machine, or one of the captures "
+            "is of another",
             fix="key hosts by boot id: give both nodes' /proc/sys/kernel/random/boot_id",
             cause="one GPU on two hosts",
             subjects=(a.name, b.name),

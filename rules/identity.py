@@ -10,7 +10,7 @@ from topocheck.communicators import DUPLICATE, Member
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
-from topocheck.subjects import Load, every_rank_told, loads
+from topocheck.subjects import Load, every_rank_told, loads, told_by
 
 __all__ = ["RULES"]
 
@@ -38,17 +38,18 @@ def ranks_complete(ask: Ask, column: Column) -> Iterator[Finding]:
             evidence=tuple(sighted(placement, sighting) for sighting in column.stray),
         )
     missing = placement.unplaced
-    if missing and every_rank_told(placement):
+    if missing and not every_rank_told(placement):
+        ask.rank_gap(missing)
+    elif missing and not doubled:  # a process too many under one rank is the one that another lacks
         yield Finding(
             message=f"ranks {fold(missing)} of {placement.world} exist on no node, and every node told all "
             "its ranks",
             fix="start the missing processes: compare the launcher's processes a node with the plan",
             cause="rank missing",
             subjects=tuple(f"rank {rank}" for rank in missing),
+            evidence=told_by(placement),
             ranks=tuple(missing),
         )
-    elif missing:
-        ask.rank_gap(missing)
 
 
 def held_twice(placement: Placement, column: Column, ranks: list[int]) -> Finding:
@@ -166,6 +167,7 @@ def gpu_serves_one_rank(ask: Ask, load: Load) -> Iterator[Finding]:
             "which UUID, bus id and index are one GPU",
             [load.node.name],
             "nvidia-smi --query-gpu=index,uuid,pci.bus_id --format=csv, given as NODE=FILE",
+            part="gpus",
         )
     for gpu, ranks in users.items():
         if len(ranks) > 1:

@@ -10,29 +10,14 @@ import msgspec
 
 from topocheck.ask import Ask
 from topocheck.claims import UNKNOWN
+from topocheck.jobfacts import facts_of, number, the_job
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
-from topocheck.snapshot import JobFact
 
-__all__ = ["RULES", "facts_of", "number", "the_job"]
+__all__ = ["RULES"]
 
 PROBE = "topocheck probe in the job's own processes on every node"
-
-
-def facts_of(placement: Placement, *kinds: str) -> list[JobFact]:
-    """Statements about the whole job of these kinds."""
-    return [fact for fact in placement.inventory.job if fact.kind in kinds]
-
-
-def the_job(placement: Placement) -> Situations[Placement]:
-    """The job as a whole."""
-    return the(placement)
-
-
-def number(text: str) -> int | None:
-    """A whole number, if the text is one."""
-    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def claiming_nodes(placement: Placement) -> Situations[Node] | NotApplicable:

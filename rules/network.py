@@ -41,6 +41,7 @@ def rdma_opens(ask: Ask, node: Node) -> Iterator[Finding]:
             "whether RDMA can be opened where the ranks run",
             [node.name],
             "topocheck probe in the job's container, or the NCCL_DEBUG=INFO log from its first line",
+            part="nics",
         )
         return
     if rdma.works:
@@ -77,6 +78,7 @@ def layers_agree(ask: Ask, node: Node) -> Iterator[Finding]:
             "link layer of the RDMA devices in use",
             [node.name],
             "topocheck probe on every node, or its NCCL_DEBUG=INFO log from the first line",
+            part="nics",
         )
         return
     ask.know()

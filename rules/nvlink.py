@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topocheck.ask import Ask
+from topocheck.ask import NVLINK, Ask
 from topocheck.hardware import Link, Shape
 from topocheck.models import nvlinks_by_design
 from topocheck.placement import Node, Placement
@@ -34,6 +34,7 @@ def gpu_has_its_links(ask: Ask, load: Load) -> Iterator[Finding]:
             "NVLinks of each GPU",
             [node.name if node else "ranks without a node"],
             "nvidia-smi nvlink -s, or nvidia-smi topo -m, given as NODE=FILE",
+            part="links",
         )
         return
     devices = ask.devices(load.ranks)
@@ -47,7 +48,7 @@ def gpu_has_its_links(ask: Ask, load: Load) -> Iterator[Finding]:
         if verdict is not None and verdict[0]:
             yield short_of_links(node, gpu, users.get(gpu, []), *verdict)
     if None in verdicts.values() or not set(users) <= set(asked):
-        ask.gap("NVLinks of each GPU", [node.name], "nvidia-smi nvlink -s, given as NODE=FILE")
+        ask.gap("NVLinks of each GPU", [node.name], NVLINK, part="links")
 
 
 def short_by(shape: Shape, gpu: int) -> tuple[str, Severity] | None:

@@ -238,10 +238,10 @@ def communicators_match_groups(ask: Ask, kind: str) -> Iterator[Finding]:
     }
     beside = {
         frozenset(pair)
-        for other in placement.layout.kinds()
+        for other in ("pipeline", "context", "sequence")
         for group in placement.layout.groups(other)
         for pair in zip(group, [*group[1:], group[0]], strict=True)
-    }  # engines build one for each pair of neighbours that send to each other
+    }  # torch builds a communicator for each pair of neighbours that send to each other
     strange = [members for members in of_size if members not in planned | beside]
     missing = [group for group in wanted if group not in built]
     if strange and len(missing) == len(wanted):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from topocheck.ask import Ask, Device
+from topocheck.crossing import crossing_severity
 from topocheck.domain import in_one_domain
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rdma import Rdma, rdma_of
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
-from topocheck.rules.tensor import crossing_severity
 from topocheck.subjects import (
     INNER,
     Boundary,
@@ -21,6 +21,7 @@ from topocheck.subjects import (
     replica_of,
     stage_boundaries,
     tensor_groups,
+    told_by,
 )
 
 __all__ = ["RULES"]
@@ -65,6 +66,7 @@ def replica_is_whole(ask: Ask, replica: Replica) -> Iterator[Finding]:
         fix="start the missing processes, or remove the replica from the plan",
         cause="stage incomplete",
         subjects=(str(replica),),
+        evidence=told_by(placement),
         ranks=tuple(missing),
     )
 
@@ -89,6 +91,7 @@ def boundary_has_rdma(ask: Ask, boundary: Boundary) -> Iterator[Finding]:
                 "working RDMA",
                 [node.name],
                 "topocheck probe on every node, or its NCCL_DEBUG=INFO log from the first line",
+                part="nics",
             )
         elif not rdma.works:
             yield boundary_without_rdma(boundary, node, rdma, severity)
@@ -170,6 +173,7 @@ def nic_is_near(ask: Ask, end: End) -> Iterator[Finding]:
                 "which NIC is near each GPU",
                 [device.node.name],
                 "nvidia-smi topo -m with its NIC columns, given as NODE=FILE",
+                part="nics",
             )
         elif near[0] == "SYS":
             far[rank] = device

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 
-from topocheck.ask import TOPO, Ask, Device
+from topocheck.ask import NVLINK, TOPO, Ask, Device
+from topocheck.crossing import crossing_severity, gpus_of, may_be_one_machine
 from topocheck.domain import in_one_domain
 from topocheck.hardware import Link
 from topocheck.models import has_nvlink
@@ -41,6 +42,7 @@ def group_in_one_domain(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
             "whether the nodes lie in one NVLink domain",
             [node.name for node in nodes],
             "topocheck probe on every node, or nvidia-smi -q, given as NODE=FILE",
+            part="fabric",
         )
         return
     yield crossing_group(ask, group, places, nodes, shared)
@@ -78,43 +80,6 @@ def representatives(places: Mapping[int, Node]) -> list[int]:
     for rank, node in places.items():
         ranks.setdefault(node.index, rank)
     return list(ranks.values())
-
-
-def crossing_severity(placement: Placement, nodes: list[Node], shared: bool | None) -> Severity | None:
-    """Error where TP could stay inside with another pipeline size or order, else a warning.
-
-    None where the plan lets a group cross: inside an NVLink domain that is proven, or may be one.
-    """
-    policy = placement.plan.policy.tensor_domain
-    if policy == "nvlink" and shared is not False:
-        return None
-    if policy == "any" or (shared and policy is None) or may_be_one_machine(nodes):
-        return "warning"
-    return "error" if max(gpus_of(placement, node) for node in nodes) > 1 else "warning"
-
-
-def gpus_of(placement: Placement, node: Node) -> int:
-    """GPUs of a node where its list is whole, else its share of the world."""
-    machine = node.machine
-    if machine is not None and machine.coverage.gpus == "all":
-        return len(machine.gpus)
-    share = -(-placement.world // placement.expected)
-    return max(share, len(machine.gpus) if machine else 0)
-
-
-def may_be_one_machine(nodes: list[Node]) -> bool:
-    """Two containers of one machine look like two hosts: no boot id, and no GPU place in common."""
-    seen: set[str] = set()
-    for node in nodes:
-        machine = node.machine
-        if machine is None or machine.host.boot_id is not None or machine.coverage.gpus == "all":
-            return False
-        places = {gpu.bus for gpu in machine.gpus if gpu.bus is not None}
-        places = places or {f"index {gpu.nvml}" for gpu in machine.gpus if gpu.nvml is not None}
-        if not places or places & seen:
-            return False
-        seen |= places
-    return True
 
 
 def crossing_fix(placement: Placement, nodes: list[Node], shared: bool | None, policy: str | None) -> str:
@@ -229,7 +194,8 @@ def relink(ask: Ask, node: Node, group: TensorGroup) -> tuple[Severity, str, str
     if any(shape.nvswitch(gpu) for gpu in gpus):
         return "error", f"drain {node} and check its NVSwitches and fabric manager", "NVSwitch board"
     if any(shape.link(a, b) is None for a, b in combinations(gpus, 2)):
-        ask.gap("link of each pair of GPUs", [node.name], TOPO)  # another assignment may have NVLink
+        # Another assignment may have NVLink.
+        ask.gap("link of each pair of GPUs", [node.name], TOPO, part="links")
     smaller = smaller_size(gpus, size, linked)
     if smaller is not None:
         tensor, found = smaller
@@ -260,13 +226,13 @@ def group_is_uniform(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
         gpu = shape.hardware.gpus[device.ordinal] if shape and device.ordinal < shape.gpus else GpuShape()
         width = shape.nvlinks(device.ordinal) if shape and device.ordinal < shape.gpus else None
         if gpu.model is None:
-            ask.gap("GPU models", [device.node.name], "nvidia-smi -L, given as NODE=FILE")
+            ask.gap("GPU models", [device.node.name], "nvidia-smi -L, given as NODE=FILE", part="gpus")
         else:
             models.setdefault(gpu.model, []).append(rank)
         if width is not None:
             widths.setdefault(f"{width} NVLinks", []).append(rank)
         elif has_nvlink(gpu.model) is not False:
-            ask.gap("NVLinks of each GPU", [device.node.name], "nvidia-smi nvlink -s, given as NODE=FILE")
+            ask.gap("NVLinks of each GPU", [device.node.name], NVLINK, part="links")
         if gpu.memory_bytes:
             memory.setdefault(gpu.memory_bytes, []).append(rank)
     if len(models) > 1:
@@ -315,7 +281,7 @@ def group_in_one_numa(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
                 shape.hardware.gpus[device.ordinal].numa if shape and device.ordinal < shape.gpus else None
             )
             if place is None:
-                ask.gap("NUMA node of each GPU", [node.name], TOPO)
+                ask.gap("NUMA node of each GPU", [node.name], TOPO, part="gpus")
             else:
                 numa.setdefault(place, []).append(device.index)
         if len(numa) > 1 and None not in here:
@@ -350,9 +316,10 @@ def pairs_have_peer_access(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
         denied.setdefault(severity, []).append((a, f"GPUs {a.index}-{b.index} of {a.node}: {status}"))
     for severity, refused in denied.items():
         pairs = [words for _, words in refused]
+        counted = "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
         yield Finding(
-            message=f"{len(pairs)} pairs of TP group {group.index} (ranks {fold(group.ranks)}) have no peer "
-            f"access ({first(pairs, 4)}): their exchange goes through host memory",
+            message=f"{counted} of TP group {group.index} (ranks {fold(group.ranks)}) have no "
+            f"peer access ({first(pairs, 4)}): their exchange goes through host memory",
             fix="check the driver, IOMMU and ACS settings"
             if severity == "error"
             else "group the GPUs that have peer access, or use pipeline stages between the others",

@@ -185,6 +185,7 @@ def snap(
     ports: tuple[NicShape, ...] | None = None,
     refused: Sequence[tuple[int, int]] = (),
     boot: str | None = "",
+    size: int | None = 8,
     source: str = "",
     **parts: Any,
 ) -> FullSnapshot:
@@ -207,7 +208,7 @@ def snap(
     matrix = LinkMatrix(
         gpus=cells, nics=tuple(tuple(near for _ in devices) for _ in range(count)) if near and devices else ()
     )
-    known = tuple(claims(ranks))
+    known = claims(ranks, size=size)
     fields: dict[str, Any] = {
         "schema": SCHEMA,
         "sources": (Source(name=source or f"{name or 'some'}.json", kind="made"),),

@@ -20,6 +20,7 @@ from build import (
     edge,
     fact,
     full,
+    gpus,
     log,
     members,
     nics,
@@ -84,6 +85,9 @@ BLIND = FullSnapshot(
 )
 """A second view of node-a that shows another GPU in the first slot."""
 
+TWIN = Identity(host=Host(name="node-b", boot_id="boot-of-node-b"), gpus=gpus("node-a"))
+"""node-b with the GPUs of node-a."""
+
 REFUSED = ProbeFault(
     part="links", kind="not-permitted", path="nvmlDeviceGetNvLinkState", reason="Insufficient Permissions"
 )
@@ -146,7 +150,7 @@ CASES: dict[str, Cases] = {
         HEALTHY,
         Job(
             TWO,
-            [snap("node-a", range(4), ranks=()), *running()[:1], log("node-b", comm(RING, [15], size=16))],
+            [snap("node-a", range(4), size=16), snap("node-b", range(4, 8), size=16)],
         ),
         Job(TWO, [log("node-a", comm("0x7a", range(4), size=4))]),
         None,
@@ -168,7 +172,7 @@ CASES: dict[str, Cases] = {
     ),
     "ID005": Cases(
         HEALTHY,
-        Job(TWO, [snap("node-a", range(4)), snap("node-b", range(4, 8), identity=snap("node-a").identity)]),
+        Job(TWO, [snap("node-a", range(4)), snap("node-b", range(4, 8), identity=TWIN)]),
         SEEN,
         ALONE,
         names=("node-a", "GPU-"),
@@ -211,7 +215,7 @@ CASES: dict[str, Cases] = {
     "TP004": Cases(
         HEALTHY,
         Job(FOUR, [snap(links=sockets, model=L40S, switch=None)]),
-        Job(FOUR, [snap(links=sockets, model=L40S, switch=None, numa=[0, 0, None, 1])]),
+        Job(FOUR, [snap(links=sockets, model=L40S, switch=None, numa=[0, 0, None, 0])]),
         NO_TENSOR,
         "warning",
         ("0..3", "node-a", "GPUs 0, 1 in NUMA node 0", "GPUs 2, 3 in NUMA node 1"),

@@ -191,9 +191,40 @@ def test_a_world_that_the_sizes_cannot_make_is_refused(
     assert "the sizes of the plan make 8 ranks and not 12" in capsys.readouterr().err
 
 
-def test_a_launch_command_in_place_of_a_plan_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--", "torchrun", "--nnodes", "2", "train.py"]) == 2
-    assert "a launch command cannot stand in place of a plan" in capsys.readouterr().err
+def test_a_launch_command_is_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["vllm", "serve", "m", "--tensor-parallel-size", "8", "-pp", "2"]
+    assert run(["plan", "--nodes", "n[1-2]", "--", *command]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("vLLM: 16 ranks on 2 nodes")
+    assert "assumed  tensor 8: --tensor-parallel-size" in shown
+    assert "n2" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--", "vllm", "serve", "m", "-tp", "8"], "give --nodes N"),
+        (["--", "torchrun", "--nnodes", "2", "train.py"], "torchrun starts 'train.py'"),
+        (["--", "ls"], "nothing that topocheck knows"),
+        (["--"], "there is no command after --"),
+        (["plan.yaml", "--", "vllm", "serve"], "not both"),
+        (["--nodes", "2", "plan.yaml"], "--nodes is for a launch command"),
+        (["--nodes", "a,a", "--", "vllm", "serve"], "a node stands twice"),
+        (["--nodes", "0", "--", "vllm", "serve"], "expected a number from 1"),
+        (
+            ["--", "mpirun", "-n", "16", "-H", "a:8,b:8", "trtllm-serve", "m", "--tp_size", "8"],
+            "8 ranks and not 16",
+        ),
+        ([], "give a plan file, or -- and a launch command"),
+    ],
+)
+def test_a_command_that_is_no_plan_is_one_sentence(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", *arguments]) == 2
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.err.count("\n") == 1
 
 
 def test_a_plan_comes_from_standard_input(

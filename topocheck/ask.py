@@ -15,10 +15,12 @@ from topocheck.placement import Node, Placement
 from topocheck.plan import BASES, Basis
 from topocheck.ranges import fold
 
-__all__ = ["TOPO", "Answer", "Ask", "Device", "Gap"]
+__all__ = ["NVLINK", "TOPO", "Answer", "Ask", "Device", "Gap"]
 
 TOPO = "nvidia-smi topo -m, given as NODE=FILE"
 """What supplies links, NUMA nodes and nearest NICs."""
+NVLINK = "nvidia-smi nvlink -s, given as NODE=FILE"
+"""What supplies the NVLinks of each GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Gap:
     """The command or step that gives it."""
     because: str | None = None
     """Id of the rule whose finding explains it, if one does."""
+    part: str | None = None
+    """Part of a snapshot that would hold it, as probe faults name it: gpus, links, nics, ranks ..."""
 
 
 class Answer(Protocol):
@@ -84,10 +88,18 @@ class Ask:
         """A fact was looked at that is no question to the evidence: plan, layout, findings so far."""
         self.asked += 1
 
-    def gap(self, need: str, about: Sequence[str], supply: str, because: str | None = None) -> None:
+    def gap(
+        self,
+        need: str,
+        about: Sequence[str],
+        supply: str,
+        *,
+        because: str | None = None,
+        part: str | None = None,
+    ) -> None:
         """Note missing evidence."""
         self.asked += 1
-        self.gaps.append(Gap(need, tuple(about), supply, because))
+        self.gaps.append(Gap(need, tuple(about), supply, because, part))
 
     def rest_on(self, basis: Basis) -> None:
         """Remember the weakest basis used."""
@@ -128,7 +140,7 @@ class Ask:
             "claimed": "topocheck probe in the job's own processes on every node",
             "observed": "the NCCL_DEBUG=INFO log of every node, from its first line",
         }[placement.phase]
-        self.gap("which node and GPU a rank is on", about, supply)
+        self.gap("which node and GPU a rank is on", about, supply, part="ranks")
 
     def device(self, rank: int) -> Device | None:
         """GPU of a rank by the phase's column."""
@@ -160,7 +172,7 @@ class Ask:
         if ordinal is None:
             whole = node.machine is not None and node.machine.coverage.gpus == "all"
             supply = "nvidia-smi -L, given as NODE=FILE"
-            self.gap(f"GPU {index}", [node.name], supply, because="ID015" if whole else None)
+            self.gap(f"GPU {index}", [node.name], supply, because="ID015" if whole else None, part="gpus")
             return None
         return Device(node, ordinal)
 
@@ -172,7 +184,7 @@ class Ask:
         if shape is not None and max(a.ordinal, b.ordinal) < shape.gpus:
             link = shape.link(a.ordinal, b.ordinal)
         if link is None:
-            self.gap("link of each pair of GPUs", [a.node.name], TOPO)
+            self.gap("link of each pair of GPUs", [a.node.name], TOPO, part="links")
         return link
 
     def peer(self, a: Device, b: Device) -> str | None:
@@ -184,7 +196,7 @@ class Ask:
         refusal = next((status for status in found if status not in (None, "OK")), None)
         if refusal is None and None in found:
             need, supply = "peer access of each pair of GPUs", "nvidia-smi topo -p2p r, given as NODE=FILE"
-            self.gap(need, [a.node.name], supply)
+            self.gap(need, [a.node.name], supply, part="peers")
             return None
         return refusal or "OK"
 
@@ -193,6 +205,6 @@ class Ask:
         self.asked += 1
         machine = node.machine
         if machine is None or machine.coverage.gpus != "all":
-            self.gap("the list of GPUs", [node.name], "nvidia-smi -L, given as NODE=FILE")
+            self.gap("the list of GPUs", [node.name], "nvidia-smi -L, given as NODE=FILE", part="gpus")
             return None
         return len(machine.gpus)

@@ -34,13 +34,13 @@ class Member:
     phase: str
     at: At | None
 
+    def shares_place(self, other: Member) -> bool:
+        """Nothing speaks against the two being on one GPU."""
+        return self.machine == other.machine and (None in (self.gpu, other.gpu) or self.gpu == other.gpu)
+
     def may_be(self, other: Member) -> bool:
         """Nothing speaks against the two being one process and device; a process may drive several GPUs."""
-        return (
-            self.machine == other.machine
-            and (None in (self.pid, other.pid) or self.pid == other.pid)
-            and (None in (self.gpu, other.gpu) or self.gpu == other.gpu)
-        )
+        return self.shares_place(other) and (None in (self.pid, other.pid) or self.pid == other.pid)
 
     def joined(self, other: Member) -> Member:
         """Both views of one member: what either shows, and the furthest phase."""
@@ -156,20 +156,16 @@ def world_communicators(seen: Sightings, world: int) -> list[Communicator]:
     found = seen.of_size(world)
     for other in found[1:]:
         refuse_two_jobs(found[0], other)
-    agreeing = [comm for comm in found if agree(found[0], comm)]
-    return agreeing if len(agreeing) == len(found) else []
+    return found if all(agree(found[0], other) for other in found[1:]) else []
 
 
 def agree(first: Communicator, second: Communicator) -> bool:
     """No rank lies on different machines or GPUs in the two."""
-    for rank, members in second.members.items():
-        for member in members:
-            for known in first.members.get(rank, ()):
-                if known.machine != member.machine:
-                    return False
-                if None not in (known.gpu, member.gpu) and known.gpu != member.gpu:
-                    return False
-    return True
+    return all(
+        any(known.shares_place(member) for known in first.members.get(rank, members))
+        for rank, members in second.members.items()
+        for member in members
+    )
 
 
 def refuse_two_jobs(first: Communicator, second: Communicator) -> None:

@@ -20,7 +20,7 @@ UNPACK = msgspec.msgpack.Decoder(tuple[GpuId, ...]).decode
 
 
 class GpuList(Sequence[GpuId]):
-    """A tuple of `GpuId` in a tenth of its memory. Once an entry is asked for by its place, all stay unpacked."""
+    """A tuple of `GpuId` in a tenth of its memory. Asking for an entry by its place keeps all unpacked."""
 
     __slots__ = ("_count", "_gpus", "_packed")
 

@@ -7,8 +7,6 @@ not tie stays apart. Two sources that contradict each other are kept as conflict
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
@@ -122,10 +120,9 @@ class Inventory:
         self._claims: dict[str, ClaimColumns] = {}
         self._waiting: list[tuple[int, tuple[RankClaim, ...]]] = []
         """Claims of machines that are not in the columns yet."""
-        self._uuids = array("q")
-        """Hash of the UUID of each GPU in the order seen: 8 bytes in place of 90."""
-        self._uuid_machines = array("l")
-        self._twice: list[tuple[str, int, int]] | None = None
+        self._uuids: set[int] = set()
+        """Hashes of the UUIDs of all GPUs. Where there are fewer than GPUs, the UUIDs are compared."""
+        self._uuid_count = 0
 
     @property
     def claims(self) -> dict[str, ClaimColumns]:
@@ -151,28 +148,20 @@ class Inventory:
     @property
     def twice(self) -> list[tuple[str, int, int]]:
         """(UUID, machine, machine): one GPU on two hosts."""
-        if self._twice is None:
-            unique = len(set(self._uuids)) == len(self._uuids)
-            self._twice = [] if unique else self._find_twice()
-        return self._twice
-
-    def _find_twice(self) -> list[tuple[str, int, int]]:
-        """UUIDs themselves, of those machines that have one in common."""
-        counts = Counter(self._uuids)
-        common = {known for known, count in counts.items() if count > 1}
-        pairs = zip(self._uuids, self._uuid_machines, strict=True)
-        found: list[tuple[str, int, int]] = []
+        if len(self._uuids) == self._uuid_count:
+            return []
         seen: dict[str, int] = {}
-        for index in sorted({index for known, index in pairs if known in common}):
-            uuids = [gpu.uuid for gpu in self.machines[index].gpus if gpu.uuid is not None]
-            found += [(uuid, seen[uuid], index) for uuid in uuids if seen.setdefault(uuid, index) != index]
-        return found
+        return [
+            (gpu.uuid, seen[gpu.uuid], index)
+            for index, machine in enumerate(self.machines)
+            for gpu in machine.gpus
+            if gpu.uuid is not None and seen.setdefault(gpu.uuid, index) != index
+        ]
 
     def add(self, snapshot: Snapshot, label: str | None = None) -> None:
         """Take one snapshot. `label` is the name the user gave to a file that names no host.
 
-        Raises msgspec.ValidationError for hardware or variables of another form, and OverflowError for
-        numbers beyond 64 bits among the claims.
+        Raises msgspec.ValidationError for hardware or variables of another form.
         """
         host = snapshot.identity.host
         self.job += snapshot.job
@@ -190,7 +179,6 @@ class Inventory:
         else:
             self._merge(index, snapshot)
         self.names.register(index, self.machines[index].host)
-        self._twice = None
 
     def settle_unlabelled(self) -> None:
         """Give text without a host to the only node of the job, unless several hosts were seen."""
@@ -214,8 +202,6 @@ class Inventory:
         self.machines = [machines[index] for index in order]
         for columns in self.claims.values():
             columns.machine = [new[index] for index in columns.machine]
-        self._uuid_machines = array("l", [new[index] for index in self._uuid_machines])
-        self._twice = None
         self.names.renumber(new)
 
     def _create(self, snapshot: Snapshot) -> int:
@@ -238,13 +224,13 @@ class Inventory:
         )
         self.machines.append(machine)
         self._common(index, snapshot, None)
-        self._note_uuids(index, [gpu.uuid for gpu in identity.gpus if gpu.uuid is not None])
+        self._note_uuids([gpu.uuid for gpu in identity.gpus if gpu.uuid is not None])
         return index
 
-    def _note_uuids(self, index: int, uuids: list[str]) -> None:
+    def _note_uuids(self, uuids: list[str]) -> None:
         """UUIDs first seen on a machine."""
-        self._uuids.extend([hash(uuid) for uuid in uuids])
-        self._uuid_machines.extend([index] * len(uuids))
+        self._uuids.update(map(hash, uuids))
+        self._uuid_count += len(uuids)
 
     def _common(self, index: int, snapshot: Snapshot, ties: list[int] | None) -> None:
         """What is only added up, whether the host is new or known."""
@@ -306,7 +292,7 @@ class Inventory:
         uuids = {gpu.uuid for gpu in machine.gpus}
         ties = self._tie(machine, snapshot.identity, at)
         machine.host = join_hosts(machine.host, snapshot.identity.host)
-        self._note_uuids(index, [g.uuid for g in machine.gpus if g.uuid is not None and g.uuid not in uuids])
+        self._note_uuids([g.uuid for g in machine.gpus if g.uuid is not None and g.uuid not in uuids])
         self._merge_shape(machine, seen, ties, at)
         machine.coverage = join_coverage(machine.coverage, snapshot.coverage)
         machine.software = join_software(machine, snapshot.software, at)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import TypeVar, cast
 
 from topocheck.binding import Binding, Order, bind, expected_nodes
@@ -179,10 +179,10 @@ class Placement:
         """A column of machine indexes as a column of node positions."""
         if column.empty:
             return column
-        place = self.node_of.get
-        return replace(column, node=[None if index is None else place(index) for index in column.node])
+        place = cast("dict[int | None, int]", self.node_of)
+        return replace(column, node=list(map(place.get, column.node)))
 
-    @property
+    @cached_property
     def placed(self) -> Column:
         """The column of the phase: the only one that a verdict may rest on."""
         return self.columns[self.phase]
@@ -190,15 +190,17 @@ class Placement:
     @cached_property
     def unplaced(self) -> list[int]:
         """Ranks whose node the phase's column does not know."""
+        if self.placed.complete:
+            return []
         return [rank for rank, node in enumerate(self.placed.node) if node is None]
 
     @cached_property
     def ranks_on(self) -> dict[int, list[int]]:
         """Ranks of each node by the phase's column."""
         ranks: dict[int, list[int]] = {}
-        for rank, node in enumerate(self.placed.node):
+        for node, run in groupby(range(self.world), self.placed.node.__getitem__):
             if node is not None:
-                ranks.setdefault(node, []).append(rank)
+                ranks.setdefault(node, []).extend(run)
         return ranks
 
     @property

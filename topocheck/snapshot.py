@@ -18,11 +18,13 @@ import msgspec
 __all__ = [
     "SCHEMA",
     "At",
+    "Clock",
     "CommRank",
     "Coverage",
     "Edge",
     "Fabric",
     "FullSnapshot",
+    "Gid",
     "GpuId",
     "GpuShape",
     "GpuState",
@@ -30,18 +32,24 @@ __all__ = [
     "Host",
     "Identity",
     "JobFact",
+    "Library",
     "Limits",
     "LinkMatrix",
     "LogFact",
     "MigDevice",
+    "NcclFile",
+    "Netdev",
     "NicId",
     "NicShape",
+    "NicState",
     "NvLink",
     "Observed",
+    "PciLink",
     "PciNode",
     "PeerAccess",
     "Platform",
     "Port",
+    "PortState",
     "ProbeFault",
     "Process",
     "RankClaim",
@@ -49,6 +57,8 @@ __all__ = [
     "Software",
     "Source",
     "State",
+    "Verbs",
+    "VerbsDevice",
 ]
 
 SCHEMA = "topocheck.snapshot/1"
@@ -164,6 +174,8 @@ class GpuId(Record, frozen=True, kw_only=True):
     """Place in the rack, where the platform tells."""
     mig: tuple[MigDevice, ...] = ()
     """Slices, where MIG mode is on."""
+    hive: str | None = None
+    """XGMI hive (AMD), 16 hex digits; GPUs of one hive reach each other without PCIe."""
 
 
 class NicId(Record, frozen=True, kw_only=True):
@@ -175,6 +187,8 @@ class NicId(Record, frozen=True, kw_only=True):
     """PCI address of its function."""
     guid: str | None = None
     """Node GUID, 16 hex digits in groups of four."""
+    card: str | None = None
+    """System image GUID in the same form: ports and functions of one card share it."""
 
 
 class Identity(Record, frozen=True, kw_only=True):
@@ -282,6 +296,14 @@ class NicShape(Record, frozen=True, kw_only=True):
     """Id of its node in the PCI tree of this snapshot."""
     ports: tuple[Port, ...] = ()
     """Its ports as the probe or the capture found them."""
+    model: str | None = None
+    """Chip as the driver names it (hca_type): MT4129."""
+    board: str | None = None
+    """Board as the driver names it (board_id), a product and no serial: MT_0000000838."""
+    firmware: str | None = None
+    """Firmware version."""
+    virtual: bool | None = None
+    """A virtual function of a card that it shares."""
 
 
 class PciNode(Record, frozen=True, kw_only=True):
@@ -291,12 +313,19 @@ class PciNode(Record, frozen=True, kw_only=True):
     """Name inside this snapshot; equal machines have equal names."""
     parent: str | None = None
     """Id of the node above; None for a root complex."""
+    kind: str | None = None
+    """`root`, `bridge`, `gpu`, `nic` or `nvswitch`, by PCI class and vendor."""
     numa: int | None = None
-    """NUMA node of the root complex."""
+    """NUMA node; of a root complex that of all its devices."""
     max_width: int | None = None
-    """Lanes that the slot can give."""
+    """Lanes that it can drive; a link has those of its narrower end."""
     max_speed_gts: float | None = None
-    """GT/s for each lane that the slot can give."""
+    """GT/s for each lane that it can drive."""
+    acs: tuple[str, ...] | None = None
+    """Access control that is on at a bridge, in lspci's words (ReqRedir sends peer traffic through the
+    root complex); () is none."""
+    iommu: str | None = None
+    """Type of its IOMMU group: `identity` leaves peer traffic alone, `DMA` and `DMA-FQ` translate."""
 
 
 class LinkMatrix(Record, frozen=True, kw_only=True):
@@ -450,10 +479,19 @@ class JobFact(Record, frozen=True, kw_only=True):
     engine, engine-version      value: name as in a plan; version
     requested-size, size        name: axis as in `parallel:`, value: number; asked for, and in force
     world, nodes                value: number of ranks, of nodes
-    processes, processes-per-node, gpus-per-node, gpus-per-task, local-gpus   value: number
-    node-rank                   value: number given on a command line, or `constant N` in a manifest
+    processes, processes-per-node, gpus-per-node, gpus-per-task, local-gpus   value: number; name: who is told
+                                so, `launcher` (srun, mpirun: tasks), `agent` (torchrun, deepspeed: processes
+                                that one task starts) or the role in a manifest
+    node-rank                   value: number given on a command line, or `constant N` in a template whose
+                                role is the name
     node-order                  value: host names in the launcher's order, separated by blanks
     host-slots, include         name: host, value: slots; list of GPU indexes selected on it
+    launcher                    name: program, value: launchers in front of it, outermost first: `srun torchrun`
+    pods                        name: role in a manifest, value: number of its pods in one copy of the job
+    replicas                    name: kind of manifest, value: copies of the whole job, each its own world
+    cluster-nodes, cluster-gpus name: resource manager, value: number that it offers, to this job or another
+    cluster-node                name: id or address of a node that the resource manager knows
+    unresolved                  name: flag, after its launcher, value: what only the shell knows, `$NNODES`
     rendezvous                  name: subsystem (master, dist-init, dp-master, gloo), value: address[:port]
     layers                      value: layers of each stage, `15,15,16,15`
     option                      name: variable or flag that a rule may look at, value: its value
@@ -507,6 +545,10 @@ class Software(Record, frozen=True, kw_only=True):
     """Engine version."""
     torch: str | None = None
     """PyTorch version."""
+    hypervisor: str | None = None
+    """What the machine is a virtual machine of, `unnamed` where it does not say; None if it shows none."""
+    open_driver: bool | None = None
+    """The NVIDIA kernel module is the open one, which can share GPU memory as dma-buf."""
 
 
 class Limits(Record, frozen=True, kw_only=True):
@@ -522,6 +564,70 @@ class Limits(Record, frozen=True, kw_only=True):
     """Size of /dev/shm."""
     nofile: int | None = None
     """RLIMIT_NOFILE."""
+    shm_free_bytes: int | None = None
+    """Free part of /dev/shm."""
+    memory_bytes: int | None = None
+    """Memory that its cgroups allow; -1 is unlimited."""
+    hugepages_bytes: int | None = None
+    """Huge pages that are set aside on the machine, whole pool."""
+    container: str | None = None
+    """Container that it runs in, 64 hex digits."""
+
+
+class VerbsDevice(Record, frozen=True, kw_only=True):
+    """One /dev/infiniband/uverbsN: what a process opens to use an RDMA device."""
+
+    name: str
+    """uverbsN."""
+    nic: str | None = None
+    """Kernel name of its RDMA device."""
+    openable: bool | None = None
+    """The process that was looked at can open it; None where that was not tried."""
+    reason: str = ""
+    """The system's words where it cannot."""
+
+
+class Library(Record, frozen=True, kw_only=True):
+    """A shared library found by its file name; it was not loaded."""
+
+    name: str
+    """File name: libnccl-net-ofi.so."""
+    folder: str
+    """Where it lies."""
+    searched: bool = True
+    """The loader looks there: LD_LIBRARY_PATH, ld.so.conf or a standard folder."""
+
+
+class Verbs(Record, frozen=True, kw_only=True):
+    """What the process that was looked at has to work with for RDMA and GPUDirect."""
+
+    scope: Scope = "unknown"
+    """Whose view this is."""
+    devices: tuple[VerbsDevice, ...] = ()
+    """Device nodes that are there."""
+    library: bool | None = None
+    """libibverbs.so.1 can be loaded, as NCCL does; None where that was not tried."""
+    providers: tuple[str, ...] = ()
+    """Drivers of libibverbs that are installed: mlx5, efa."""
+    peer_memory: str | None = None
+    """Kernel module that gives NICs access to GPU memory: nvidia_peermem or nv_peer_mem."""
+    dma_buf: bool | None = None
+    """Kernel and NVIDIA driver can share GPU memory as dma-buf instead; None without such a driver."""
+    plugins: tuple[Library, ...] = ()
+    """Network plugins of NCCL and RCCL, and libfabric."""
+
+
+class NcclFile(Record, frozen=True, kw_only=True):
+    """A file by which NCCL is told something that the environment does not show."""
+
+    path: str
+    """Where NCCL looks."""
+    kind: Literal["settings", "topology", "graph"]
+    """nccl.conf, a topology file or a graph file."""
+    exists: bool = True
+    """It is there; None of what it should say holds if it is not."""
+    settings: dict[str, str] = {}
+    """Variables that it sets where the environment does not, by allow-list."""
 
 
 class Process(Record, frozen=True, kw_only=True):
@@ -568,11 +674,103 @@ class GpuState(Record, frozen=True, kw_only=True):
     """Raw one-way rate of each NVLink: 26562 is a nominal 25 GB/s; None for a link that is down."""
 
 
+class Gid(Record, frozen=True, kw_only=True):
+    """One entry of a port's GID table that is set."""
+
+    index: int
+    """Place in the table, what NCCL_IB_GID_INDEX counts."""
+    gid: str
+    """Eight groups of four hex digits; `0000:0000:0000:0000:0000:ffff:` and an IPv4 address for RoCE."""
+    type: str | None = None
+    """`IB/RoCE v1` or `RoCE v2`; None where the driver does not say."""
+    netdev: str | None = None
+    """Network device whose address it is."""
+
+
+class PortState(Record, frozen=True, kw_only=True):
+    """What subnet manager, addresses and traffic make of one port."""
+
+    port: int = 1
+    """Port number, counted from 1."""
+    lid: int | None = None
+    """Local id that the subnet manager gave; 0 is none."""
+    sm_lid: int | None = None
+    """Local id of the subnet manager; 0 is none, as always with Ethernet."""
+    gids: tuple[Gid, ...] | None = None
+    """GIDs that are set; None if the table was not read."""
+    counters: dict[str, int] = {}
+    """Traffic and errors since the driver was loaded, by the kernel's names; data in words of 4 bytes."""
+
+
+class NicState(Record, frozen=True, kw_only=True):
+    """What changes by itself on one RDMA device."""
+
+    nic: int
+    """Ordinal in `identity.nics`."""
+    ports: tuple[PortState, ...] = ()
+    """Its ports."""
+
+
+class Netdev(Record, frozen=True, kw_only=True):
+    """One network device in the network namespace that was looked at."""
+
+    name: str
+    """Kernel name: eth0."""
+    kind: str | None = None
+    """`physical`, `bond`, `bridge`, `vlan`, `loopback` or `virtual`, by evidence and not by name."""
+    layer: str | None = None
+    """`ethernet`, `infiniband` or `loopback`, by hardware type."""
+    state: str | None = None
+    """operstate in the kernel's word: up, down, unknown (loopback and some tunnels)."""
+    mtu: int | None = None
+    """Largest packet in bytes."""
+    speed_gbps: float | None = None
+    """Speed; None while down and for devices that have none."""
+    addresses: tuple[str, ...] | None = None
+    """IPv4 and IPv6 addresses with prefix length, `192.0.2.7/24`; None if not known."""
+    master: str | None = None
+    """Bond or bridge that it is a member of."""
+    members: tuple[str, ...] = ()
+    """Members of a bond."""
+    bus: str | None = None
+    """PCI address of its function."""
+
+
+class PciLink(Record, frozen=True, kw_only=True):
+    """The link from a node of the PCI tree upwards as it is now; idle GPUs lower its speed."""
+
+    node: str
+    """Id in `hardware.pci`."""
+    width: int | None = None
+    """Lanes in use."""
+    speed_gts: float | None = None
+    """GT/s for each lane."""
+
+
+class Clock(Record, frozen=True, kw_only=True):
+    """The clock as the kernel keeps it (adjtimex(2))."""
+
+    synchronised: bool | None = None
+    """A time service keeps it in step."""
+    error_seconds: float | None = None
+    """Estimated error; means nothing unless synchronised."""
+    most_error_seconds: float | None = None
+    """Largest possible error; means nothing unless synchronised."""
+
+
 class State(Record, frozen=True, kw_only=True):
-    """Counters, memory, processes, health: what changes by itself."""
+    """Counters, memory, processes, addresses, health: what changes by itself."""
 
     gpus: tuple[GpuState, ...] = ()
     """By GPU; a GPU that was not asked is absent."""
+    nics: tuple[NicState, ...] = ()
+    """By RDMA device; one that was not asked is absent."""
+    netdevs: tuple[Netdev, ...] = ()
+    """Network devices of the namespace."""
+    pci: tuple[PciLink, ...] = ()
+    """PCI links whose width or speed is known."""
+    clock: Clock | None = None
+    """The clock; None if not asked."""
 
 
 class ProbeFault(Record, frozen=True, kw_only=True):
@@ -615,6 +813,10 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Versions."""
     limits: Limits = Limits()
     """Limits."""
+    verbs: Verbs | None = None
+    """Means of RDMA; None where nobody looked."""
+    files: tuple[NcclFile, ...] = ()
+    """Files that NCCL reads."""
     state: msgspec.Raw = msgspec.Raw(b"{}")
     """What changes by itself (`State`)."""
     observed: Observed | None = None

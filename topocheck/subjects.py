@@ -6,15 +6,16 @@ once. Everything here is computed once for a placement and kept with it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 
 from topocheck.engines.layout import Group
 from topocheck.models import has_nvlink
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
-from topocheck.rule import NotApplicable, Situations
+from topocheck.rule import Evidence, NotApplicable, Situations
 
 __all__ = [
     "INNER",
@@ -28,8 +29,12 @@ __all__ = [
     "replica_of",
     "stage_boundaries",
     "tensor_groups",
+    "told_by",
     "without_nvlink",
 ]
+
+Places = tuple[int | None, int | None]
+"""Nodes of two ranks by position."""
 
 INNER = ("tensor", "pipeline", "context", "sequence")
 """Axes inside one copy of the model."""
@@ -84,17 +89,22 @@ def tensor_groups(placement: Placement) -> Situations[TensorGroup] | NotApplicab
 
 def find_tensor_groups(placement: Placement) -> dict[Hashable, list[TensorGroup]]:
     """Sort all TP groups into situations."""
-    column, nodes = placement.placed, placement.nodes
+    column, kinds = placement.placed, node_kinds(placement)
     found: dict[Hashable, list[TensorGroup]] = {}
     for index, ranks in enumerate(placement.layout.groups("tensor")):
         places, gpus = members(column.node, ranks), members(column.gpu, ranks)
         place = places[0]
         key: Hashable = index if places.count(None) < len(places) else "unplaced"
         if place is not None and places.count(place) == len(places):
-            kind, load = nodes[place].kind, len(placement.ranks_on[place])
+            kind, load = kinds[place], len(placement.ranks_on[place])
             key = index if kind is None else (kind, tuple(gpus), load)
         found.setdefault(key, []).append(TensorGroup(index, ranks))
     return found
+
+
+def node_kinds(placement: Placement) -> list[Hashable]:
+    """Kind of each node."""
+    return placement.keep("node kinds", lambda p: [node.kind for node in p.nodes])
 
 
 def members(column: list[int | None], ranks: Group) -> list[int | None]:
@@ -111,13 +121,12 @@ def loads(placement: Placement) -> Situations[Load]:
 
 def find_loads(placement: Placement) -> dict[Hashable, list[Load]]:
     """Sort all nodes that carry ranks into situations."""
-    gpu = placement.placed.gpu
+    gpu, kinds = placement.placed.gpu, node_kinds(placement)
     found: dict[Hashable, list[Load]] = {}
     for place, ranks in placement.ranks_on.items():
-        node = placement.nodes[place]
         gpus = tuple([gpu[rank] for rank in ranks])
-        key: Hashable = place if node.kind is None else (node.kind, gpus)
-        found.setdefault(key, []).append(Load(node, tuple(ranks), gpus))
+        key: Hashable = place if kinds[place] is None else (kinds[place], gpus)
+        found.setdefault(key, []).append(Load(placement.nodes[place], tuple(ranks), gpus))
     if placement.unplaced:
         found["unplaced"] = [Load(None, tuple(placement.unplaced), ())]
     return found
@@ -147,22 +156,45 @@ def crossings(placement: Placement) -> Situations[Boundary] | NotApplicable:
 
 def crossing_pairs(placement: Placement, kinds: tuple[str, ...]) -> dict[Hashable, list[Boundary]]:
     """Distinct pairs of nodes between neighbours of the groups of these kinds, then what is not known."""
-    column, nodes = placement.placed.node, placement.nodes
     pairs: dict[tuple[int, int], tuple[int, int]] = {}
     for kind in kinds:
-        for ranks in placement.layout.groups(kind):
-            places = members(column, ranks)
-            if places.count(places[0]) == len(places):
-                continue
-            for position, (a, b) in enumerate(pairwise(places)):
-                if a != b and a is not None and b is not None:
-                    pairs.setdefault((a, b), (ranks[position], ranks[position + 1]))
-    found: dict[Hashable, list[Boundary]] = {
-        pair: [Boundary(nodes[pair[0]], nodes[pair[1]], ranks)] for pair, ranks in pairs.items()
+        on_axis = kind in placement.layout.sizes and kind not in placement.layout.extra
+        found = neighbours(placement, kind) if on_axis else scattered(placement, kind)
+        for (a, b), ranks in found:
+            if a != b and a is not None and b is not None:
+                pairs.setdefault((a, b), ranks)
+    nodes = placement.nodes
+    crossing: dict[Hashable, list[Boundary]] = {
+        (a, b): [Boundary(nodes[a], nodes[b], ranks)] for (a, b), ranks in pairs.items()
     }
     if placement.unplaced:
-        found["unplaced"] = [Boundary(None, None, tuple(placement.unplaced))]
-    return found
+        crossing["unplaced"] = [Boundary(None, None, tuple(placement.unplaced))]
+    return crossing
+
+
+def neighbours(placement: Placement, axis: str) -> Iterator[tuple[Places, tuple[int, int]]]:
+    """Places of neighbours along an axis with the lowest ranks that have them.
+
+    Neighbours are one stride apart, so that columns are laid side by side and no group is made: 100,000
+    ranks take some milliseconds.
+    """
+    column, stride = placement.placed.node, placement.layout.strides[axis]
+    span = stride * placement.layout.sizes[axis]
+    for start in range(0, placement.world, span):
+        lower, upper = column[start : start + span - stride], column[start + stride : start + span]
+        if lower == upper:
+            continue
+        ranks = range(start, start + span - stride)
+        last_wins = zip(zip(reversed(lower), reversed(upper), strict=True), reversed(ranks), strict=True)
+        for places, rank in sorted(dict(last_wins).items(), key=itemgetter(1)):
+            yield places, (rank, rank + stride)
+
+
+def scattered(placement: Placement, kind: str) -> Iterator[tuple[Places, tuple[int, int]]]:
+    """The same for groups that follow no axis."""
+    for ranks in placement.layout.groups(kind):
+        places = members(placement.placed.node, ranks)
+        yield from zip(pairwise(places), pairwise(ranks), strict=True)
 
 
 def replica_of(placement: Placement, rank: int) -> int:
@@ -183,6 +215,17 @@ def every_rank_told(placement: Placement) -> bool:
     part = "ranks" if placement.phase == "claimed" else "observed"
     machines = [node.machine for node in placement.nodes[: placement.expected]]
     return all(machine is not None and getattr(machine.coverage, part) == "all" for machine in machines)
+
+
+def told_by(placement: Placement) -> tuple[Evidence, ...]:
+    """What each node told of its ranks."""
+    return tuple(
+        Evidence(
+            source=first(node.machine.sources, 2) if node.machine else placement.phase,
+            fact=f"{node}: ranks {fold(placement.ranks_on.get(node.index, ())) or 'none'}",
+        )
+        for node in placement.nodes[: placement.expected]
+    )
 
 
 def without_nvlink(placement: Placement) -> NotApplicable | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from topocheck.probes.capture.prompt import extent, section_at, sections
 from topocheck.probes.capture.reading import Note, Reading, Text
 from topocheck.probes.capture.text import stated
@@ -99,7 +101,7 @@ def report(text: Text, rows: list[Row]) -> Reading:
             host=Host(name=host), gpus=tuple(GpuId(nvml=index, model=model) for index, model in listed.gpus)
         ),
         hardware=Hardware(gpus=tuple(GpuShape(model=model) for _, model in listed.gpus)),
-        software=Software(**versions),
+        software=replace(Software(), **versions),
         job=tuple(facts),
     )
     notes = tuple(

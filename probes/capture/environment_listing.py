@@ -23,9 +23,9 @@ KIND = "environment variables"
 
 ASSIGNMENT = re.compile(
     r"\s{0,8}(?P<shell>export\s+|declare -x\s+|typeset -x\s+)?(?P<name>[A-Z_][A-Z0-9_]{0,200})="
-    r"(?P<value>\"[^\"]*\"|'[^']*'|[^'\"\s][^\s]*|)\s*;?\s*(?:#.*)?"
+    r"(?P<value>\"[^\"]*\"|'[^']*'|[^'\"\s][^\s]*|)\s*(?:;\s*)?(?:#.*)?"
 )
-LITERAL = re.compile(r"(?P<name>[A-Za-z_]\w{0,200})=(?P<value>.*?)\s*")
+LITERAL = re.compile(r"(?P<name>[A-Za-z_]\w{0,200})=(?P<value>.*)")
 COMMAND = re.compile(r"(?:^|[\s;&|(])(?:/usr/bin/|/bin/)?(?:env|printenv)\s*(?:$|[|>])")
 SHELL_COMMAND = re.compile(r"(?:^|[\s;&])(?:export(?: -p)?|declare -xp?|declare -px|set)\s*(?:$|\|)")
 TITLE = re.compile(r"\s*Environment Variables\s*", re.IGNORECASE)

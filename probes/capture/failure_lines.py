@@ -88,6 +88,13 @@ EXCEPTION = re.compile(
 )
 
 
+WORDS = (
+    *ABORTS,
+    *(words for _, words in REFUSALS),
+    *("Error", "Exception", "Interrupt", "Exit", "srun: error: ", "failed (exitcode: "),
+)
+
+
 def parse(text: Text) -> list[Reading]:
     """Read all lines of failure; [] if there are none."""
     evidence = JobEvidence(KIND, text.source)
@@ -102,8 +109,7 @@ def failures(text: Text) -> Iterator[tuple[Line, str, str | None]]:
     found = []
     last: dict[tuple[str | None, int | None, str | None], Line] = {}
     for number, raw in enumerate(text.lines, 1):
-        suspect = "rror" in raw or "xception" in raw or "xit" in raw or "nterrupt" in raw
-        if not raw.strip() or not (last or suspect or has_words(raw)):
+        if not raw.strip() or not (last or has_words(raw)):
             continue
         line = parse_line(raw, number)
         key = (line.process, line.pid, line.host)
@@ -118,8 +124,11 @@ def failures(text: Text) -> Iterator[tuple[Line, str, str | None]]:
 
 
 def has_words(raw: str) -> bool:
-    """The line holds words of a refusal or of an abort."""
-    return any(words in raw for words in ABORTS) or any(words in raw for _, words in REFUSALS)
+    """The line may hold a refusal, an abort or an exception."""
+    for words in WORDS:  # noqa: SIM110 - asked of every line of every log, a generator costs twice
+        if words in raw:
+            return True
+    return False
 
 
 def judge(line: Line) -> tuple[Line, str, str | None] | None:

@@ -20,7 +20,9 @@ __all__ = ["KIND", "parse"]
 
 KIND = "host file"
 
-SLOTS = re.compile(r"\s*[\w.@-]{1,255}\s+(?:\w+[=]\S+\s+)*slots\s*=\s*\S+.*")
+SLOTS = re.compile(r"\s*[\w.@-]{1,255}(?:\s+max[_-]slots=\d+)?\s+slots=\d+(?:\s+[a-z_-]+=\S+)*\s*(?:#.*)?")
+MEANT = re.compile(r"\s*[\w.@-]{1,255}\s+.*\bslots\b.*")
+"""A damaged line of a file that a command says is a host file."""
 PRINTS = re.compile(r"(?:cat|head|tail|less|more|type)\b.*(?:host|machine)_?-?(?:file|s)\b", re.IGNORECASE)
 """A command that prints what its name says is a host file."""
 COLON = re.compile(r"\s*[A-Za-z0-9][\w.-]{0,253}:\d{1,4}\s*")
@@ -44,7 +46,9 @@ def blocks(lines: Sequence[str], start: int, end: int, *, named: bool) -> Iterat
     found: list[int] = []
     for number in range(start, end + 1):
         line = lines[number - 1]
-        host = SLOTS.fullmatch(line) or (named and (COLON.fullmatch(line) or BARE.fullmatch(line)))
+        host = SLOTS.fullmatch(line) or (
+            named and (MEANT.fullmatch(line) or COLON.fullmatch(line) or BARE.fullmatch(line))
+        )
         if host:
             found.append(number)
         elif found and line.strip() and not line.lstrip().startswith("#"):

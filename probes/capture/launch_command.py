@@ -17,7 +17,7 @@ from topocheck.probes.capture.log_line import Line
 from topocheck.probes.capture.prompt import BARE_PROMPT, NAMED_PROMPT, section_at, sections
 from topocheck.probes.capture.reading import Reading, Text
 
-__all__ = ["KIND", "is_script", "parse", "script_lines"]
+__all__ = ["DIRECTIVE", "KIND", "batch_start", "parse", "script_lines"]
 
 KIND = "launch command"
 
@@ -38,7 +38,7 @@ WORDS = (
 )
 """A line without any of these launches nothing that topocheck knows."""
 STARTS = re.compile(
-    r"(?:[A-Za-z_]\w*=(?:\"[^\"]*\"|'[^']*'|\S*)\s+|(?:sudo|nohup|exec|time|env|numactl|timeout|bash|sh)\s+"
+    r"(?:[A-Za-z_]\w*=(?:\"[^\"]*\"|'[^']*'|[^\s\"']\S*)?\s+|(?:sudo|nohup|exec|time|env|numactl|timeout|bash|sh)\s+"
     r"|cd\s+\S+\s*&&\s*)*"
     r"(?:\S*/)?(?:vllm\s+serve|sglang\s+serve|trtllm-serve|torchrun|deepspeed|accelerate\s+launch|mpirun|mpiexec|srun"
     r"|sbatch|ray\s+job\s+submit|kubectl\s+exec|python[0-9.]*\s+(?:-\S+\s+)*?-m\s+(?:vllm|sglang|torch\.distributed"
@@ -77,12 +77,11 @@ def parse(text: Text) -> list[Reading]:
     """All launch commands of a text; [] if there are none. Slurm's scripts have a parser of their own."""
     if not any(word in line for line in text.lines for word in WORDS):
         return []
-    if is_script(text):
-        if any(line.startswith(DIRECTIVE) for line in text.lines):
-            return []
-        return script_lines(text, JobEvidence(KIND, text.source), 1).readings()
     evidence = JobEvidence(KIND, text.source)
-    found = list(launches(text.lines))
+    batch = batch_start(text)
+    if batch is None and text.lines and SHEBANG.match(text.lines[0]):
+        return script_lines(text, evidence, 1).readings()
+    found = list(launches(text.lines[: None if batch is None else batch - 1]))
     parts = sections(text) if found else ()
     for number, last, launch in found:
         state_launch(evidence, Line(number, "", host=section_at(parts, number).host), launch)
@@ -90,9 +89,13 @@ def parse(text: Text) -> list[Reading]:
     return evidence.readings()
 
 
-def is_script(text: Text) -> bool:
-    """The text begins as a shell script does."""
-    return bool(text.lines) and SHEBANG.match(text.lines[0]) is not None
+def batch_start(text: Text) -> int | None:
+    """Line where a Slurm batch script starts, which reaches to the end of the text; None if there is none."""
+    for number, line in enumerate(text.lines, 1):
+        if line.startswith(DIRECTIVE):
+            before = range(number, 0, -1)
+            return next((first for first in before if text.lines[first - 1].startswith("#!")), number)
+    return None
 
 
 def script_lines(text: Text, evidence: JobEvidence, first: int) -> JobEvidence:
@@ -128,9 +131,11 @@ def launches(lines: Sequence[str]) -> Iterator[tuple[int, int, Launch]]:
 
 def candidate(line: str) -> str | None:
     """The command of a line: what stands after a prompt, or the line itself if a launcher starts it."""
+    if not any(word in line for word in WORDS) and not CONTINUED.search(line):
+        return None
     command = command_of(line)
     if command is not None:
-        return command if any(word in command for word in WORDS) or CONTINUED.search(command) else None
+        return command
     bare = line.lstrip()
     return bare if STARTS.match(bare) else None
 

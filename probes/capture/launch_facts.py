@@ -24,8 +24,8 @@ COUNTS = {
 """Field of a launcher -> kind of statement."""
 
 
-def state_launch(evidence: JobEvidence, line: Line, launch: Launch, *, constant: bool = False) -> None:
-    """All statements of one launch. With `constant`, its node rank stands in a template for several pods."""
+def state_launch(evidence: JobEvidence, line: Line, launch: Launch, role: str | None = None) -> None:
+    """All statements of one launch. With `role`, it stands in the template that all pods of a role share."""
     evidence.engine = launch.engine
     if launch.engine is not None:
         evidence.fact(line, "engine", launch.engine)
@@ -37,7 +37,7 @@ def state_launch(evidence: JobEvidence, line: Line, launch: Launch, *, constant:
         state_value(evidence, line, "requested-size", axis, size)
     state_value(evidence, line, "nodes", "", launch.own_nodes)
     state_value(evidence, line, "layers", "", launch.layers)
-    state_node_rank(evidence, line, launch.node_rank, constant=constant)
+    state_node_rank(evidence, line, launch.node_rank, role)
     for subsystem, address in launch.rendezvous.items():
         state_value(evidence, line, "rendezvous", subsystem, address)
     options = {**launch.environment, **{name: value.text for name, value in launch.options.items()}}
@@ -78,9 +78,9 @@ def state_value(evidence: JobEvidence, line: Line, kind: str, name: str, value: 
         evidence.fact(line, kind, value.text, name)
 
 
-def state_node_rank(evidence: JobEvidence, line: Line, rank: Stated | None, *, constant: bool) -> None:
-    """Node rank of the command; in a template the constant that each pod of it takes."""
-    if constant and rank is not None and rank.number is not None:
-        evidence.fact(line, "node-rank", f"constant {rank.text}")
+def state_node_rank(evidence: JobEvidence, line: Line, rank: Stated | None, role: str | None) -> None:
+    """Node rank of the command; in a template the constant that each pod of the role takes."""
+    if role is not None and rank is not None and rank.number is not None:
+        evidence.fact(line, "node-rank", f"constant {rank.text}", role)
     else:
         state_value(evidence, line, "node-rank", "", rank)

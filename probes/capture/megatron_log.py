@@ -60,10 +60,19 @@ PARAMETERS = re.compile(
 LAYOUT = re.compile(r"Parse pipeline model parallel layout (\S{1,2000}) to:")
 
 
+WORDS = (
+    "using world size:",
+    "> initialized ",
+    "> number of parameters on",
+    "Parse pipeline model",
+    " arguments -----",
+)
+
+
 def parse(text: Text) -> list[Reading]:
     """Read all lines of Megatron-LM; [] if there are none."""
     evidence = JobEvidence(KIND, text.source, ENGINE)
-    for line in parse_lines(text.lines, ("using world size:", "> ", "Parse pipeline", " arguments -----")):
+    for line in parse_lines(text.lines, WORDS):
         statements(evidence, line)
         if TITLE.search(line.text):
             arguments(evidence, line, text)

@@ -1,4 +1,4 @@
-"""Lines that a launcher tagged with the rank of their writer, and on which a rank names its host or its fault.
+"""Lines tagged with the rank of their writer, on which it names its host or a device that does not exist.
 
 Open MPI's `[1,13]<stdout>:`, MPICH's `[13] `, Slurm's `13: ` and torch's `[rank13]:`. nccl-tests prints its
 host before a fault: `10.0.0.138: Test CUDA failure common.cu:732 'invalid device ordinal'`.

@@ -97,9 +97,8 @@ def pid_before(before: str, column: int | None) -> int | None:
     if row:
         return int(row["pid"])
     words = before.split()
-    if column is None:
+    if column is None or column >= len(words) or not words[column].isdecimal():
         column = 0 if words and words[0].isdecimal() else 1
         if column and not (len(words) > 3 and re.fullmatch(r"[\d.]{1,9}", words[2])):
             return None
-    found = words[column] if column < len(words) else ""
-    return int(found) if re.fullmatch(r"[0-9]{1,9}", found) else None
+    return int(words[column]) if re.fullmatch(r"[0-9]{1,9}", words[column]) else None

@@ -48,7 +48,8 @@ def parse(text: Text) -> list[Reading]:
 def status(evidence: JobEvidence, lines: Sequence[str], begin: int) -> None:
     """One `ray status`: nodes that are active or idle, and the GPUs of all of them together."""
     evidence.lines.add(begin)
-    nodes, types, first = [], 0, begin
+    nodes: list[str] = []
+    types, first = 0, begin
     for number, part, line in parts(lines, begin):
         match = NODE.fullmatch(line) if part in {"Active", "Idle"} else None
         group = GROUP.fullmatch(line) if part in {"Active", "Idle"} and match is None else None

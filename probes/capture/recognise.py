@@ -16,14 +16,20 @@ from topocheck.probes.capture import (
     failure_lines,
     gpu_list,
     gpu_query,
+    hostfile,
+    launch_command,
+    manifest,
     megatron_log,
+    mpi_ranks,
     nccl_log,
     nccl_tests,
     nccl_topology,
     nvlink_status,
     peer_matrix,
     process_titles,
+    ray_status,
     sglang_log,
+    slurm_script,
     topo_matrix,
     torch_log,
     trtllm_log,
@@ -56,6 +62,12 @@ PARSERS: tuple[Parser, ...] = (
     deepspeed_log.parse,
     torch_log.parse,
     failure_lines.parse,
+    launch_command.parse,
+    slurm_script.parse,
+    manifest.parse,
+    hostfile.parse,
+    ray_status.parse,
+    mpi_ranks.parse,
 )
 """All parsers, those of whole-file formats first."""
 
@@ -68,8 +80,9 @@ def read_capture(data: bytes, source: str) -> list[Reading]:
         raise CaptureError(
             "holds nothing that topocheck recognises",
             path=source,
-            fix="give output of nvidia-smi (topo -m, -L, nvlink -s), an NCCL_DEBUG=INFO log, an NCCL topology "
-            "file, a log of the engine's start, a list of environment variables or snapshots of topocheck probe",
+            fix="give output of nvidia-smi (topo -m, -L, nvlink -s), an NCCL_DEBUG=INFO log, an NCCL "
+            "topology file, a log of the engine's start, a list of environment variables, or snapshots of "
+            "topocheck probe",
         )
     return readings
 

@@ -15,7 +15,7 @@ from topocheck.commands.flags import take
 from topocheck.commands.launch import Starter
 from topocheck.commands.slurm_flags import TABLE, starter_of
 from topocheck.probes.capture.job_evidence import JobEvidence
-from topocheck.probes.capture.launch_command import script_lines
+from topocheck.probes.capture.launch_command import DIRECTIVE, batch_start, script_lines
 from topocheck.probes.capture.launch_facts import state_starter
 from topocheck.probes.capture.log_line import Line
 from topocheck.probes.capture.reading import Note, Reading, Text
@@ -24,20 +24,16 @@ __all__ = ["KIND", "parse"]
 
 KIND = "slurm batch script"
 
-DIRECTIVE = "#SBATCH"
 MEANT = re.compile(r"#\s*SBATCH\s+-", re.IGNORECASE)
 """A comment that its author took for a directive. `##SBATCH` is the usual way to switch one off."""
-SHEBANG = "#!"
 
 
 def parse(text: Text) -> list[Reading]:
     """Read the script; [] if no line is a directive."""
-    directives = [number for number, line in enumerate(text.lines, 1) if line.startswith(DIRECTIVE)]
-    if not directives:
+    first = batch_start(text)
+    if first is None:
         return []
-    first = next(
-        (n for n in range(directives[0], 0, -1) if text.lines[n - 1].startswith(SHEBANG)), directives[0]
-    )
+    directives = [number for number, line in enumerate(text.lines, 1) if line.startswith(DIRECTIVE)]
     evidence = JobEvidence(KIND, text.source)
     command = first_command(text, first)
     words: list[str] = []

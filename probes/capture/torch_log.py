@@ -37,7 +37,7 @@ COLLECTIVE = re.compile(rf"\[r(?:ank)?{NUMBER}@([\w.:-]{{1,253}})\] .{{0,200}}\b
 CLIENTS = re.compile(rf"({NUMBER}/{NUMBER}) clients joined")
 UNSUPPORTED = re.compile(r"(\S.{2,80}) with CUDA capability (sm_\d{2,4}[a-z]?) is not compatible")
 LOOPBACK = "Using the loopback address as fallback"
-WORLD = re.compile(rf"\b(?:world_size|WORLD_SIZE|MEMBER: \d{{1,9}}/)[=: ]?{NUMBER}")
+WORLD = re.compile(rf"\b(?:world_size|WORLD_SIZE|MEMBER: \d{{1,9}}/|global_world_sizes=\[)[=: ]?{NUMBER}")
 
 AXES = {
     "pp": "pipeline",
@@ -56,7 +56,7 @@ WORDS = (
     "CUDA_VISIBLE_DEVICES: [",
     "device mesh with",
     "Distributed environment: ",
-    "world_size=",
+    "world_size",
     "ws=",
     "clients joined",
     "with CUDA capability",
@@ -75,10 +75,10 @@ def parse(text: Text) -> list[Reading]:
     for line in lines:
         if line.rank is not None:
             evidence.member(line, COMM, line.rank, world)
-        if ACCELERATE.search(line.text):
+        if "Distributed environment: " in line.text and ACCELERATE.search(line.text):
             accelerate(evidence, line, text)
-        for pattern, take in STATEMENTS:
-            match = pattern.search(line.text)
+        for word, pattern, take in STATEMENTS:
+            match = pattern.search(line.text) if word in line.text else None
             if match:
                 take(evidence, line, match)
         if LOOPBACK in line.text:
@@ -109,9 +109,10 @@ def agents(evidence: JobEvidence, text: Text, titles: list[Line]) -> None:
     blocks = [(line, block(line, text, MOST_FIELDS)) for line in titles]
     starts = [whole(fields.get("restart_count", "")) or 0 for _, fields in blocks]
     found = []
+    latest = max(starts, default=0)
     for (line, fields), start in zip(blocks, starts, strict=True):
         evidence.lines.update(range(line.number, line.number + len(fields) + 1))
-        if start < max(starts):
+        if start < latest:
             evidence.note(line, "ignored", f"restart {start}: the workers were started again later")
         else:
             found.append((line, fields))
@@ -215,12 +216,12 @@ def unsupported(evidence: JobEvidence, line: Line, match: re.Match[str]) -> None
     evidence.fact(line, "unsupported-gpu", match[2], match[1])
 
 
-STATEMENTS: tuple[tuple[re.Pattern[str], Callable[[JobEvidence, Line, re.Match[str]], None]], ...] = (
-    (LIGHTNING, lightning),
-    (VISIBLE, visible),
-    (TITAN, titan),
-    (OLD_TITAN, old_titan),
-    (COLLECTIVE, collective),
-    (CLIENTS, clients),
-    (UNSUPPORTED, unsupported),
+STATEMENTS: tuple[tuple[str, re.Pattern[str], Callable[[JobEvidence, Line, re.Match[str]], None]], ...] = (
+    ("GLOBAL_RANK: ", LIGHTNING, lightning),
+    ("CUDA_VISIBLE_DEVICES: [", VISIBLE, visible),
+    ("device mesh with", TITAN, titan),
+    ("device mesh with", OLD_TITAN, old_titan),
+    ("@", COLLECTIVE, collective),
+    ("clients joined", CLIENTS, clients),
+    ("with CUDA capability", UNSUPPORTED, unsupported),
 )

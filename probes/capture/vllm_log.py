@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 
 from topocheck.probes.capture.job_evidence import JobEvidence
-from topocheck.probes.capture.log_line import Line, message, parse_lines
+from topocheck.probes.capture.log_line import Line, message, parse_line, parse_lines
 from topocheck.probes.capture.printed_fields import Printed, read_fields, whole
 from topocheck.probes.capture.reading import Reading, Text
 from topocheck.snapshot import GpuId
@@ -66,7 +66,7 @@ ENGINE_LINE = re.compile(rf"Initializing an? (?:V\d )?LLM engine \({VERSION}\) w
 HEADLESS = re.compile(
     rf"Launching vLLM \({VERSION}\) headless multiproc executor, with head node address ([^\s,]{{1,300}})"
 )
-HEADLESS_DP = re.compile(r"in headless mode, with head node address ([^\s,]{1,300}?)\.?(?:\s|$)")
+HEADLESS_DP = re.compile(r"in headless mode, with head node address (?:tcp://)?([^\s,]{1,300}?)\.?(?:\s|$)")
 RANK = re.compile(
     rf"world_size={NUMBER} rank={NUMBER} local_rank={NUMBER} distributed_init_method=(\S{{1,300}}) backend="
 )
@@ -102,7 +102,6 @@ WORDS = (
     "this process group spans across nodes",
     "creating a placement group",
     "Defaulting to use",
-    "Worker_",
     "\u2588",  # the logo with the version
     MODELS,
 )
@@ -111,11 +110,9 @@ WORDS = (
 def parse(text: Text) -> list[Reading]:
     """Read all lines of vLLM; [] if there are none."""
     evidence = JobEvidence(KIND, text.source, ENGINE)
+    coordinates(evidence, text)
     for line in parse_lines(text.lines, WORDS):
         if line.text.startswith("[20") or "NCCL INFO" in line.text:  # SGLang's time, NCCL's own lines
-            continue
-        coordinates(evidence, line)
-        if not any(word in line.text for word in WORDS):
             continue
         printed(evidence, line, text)
         if MODELS in line.text:
@@ -132,11 +129,18 @@ def comm(method: str) -> str:
     return f"engine:{ENGINE} {method}"
 
 
-def coordinates(evidence: JobEvidence, line: Line) -> None:
-    """Coordinates in the name of a worker: `(Worker_PP1_TP0 pid=17)`."""
-    if line.process and line.process.startswith(("Worker_", "VllmWorker_")):
-        for axis, number in PREFIX_AXES.findall(line.process):
-            evidence.fact(line, "rank-coordinate", number, AXES[axis])
+def coordinates(evidence: JobEvidence, text: Text) -> None:
+    """Coordinates in the name of a worker, `(Worker_PP1_TP0 pid=17)`, once for each name and pid."""
+    known = set()
+    for number, raw in enumerate(text.lines, 1):
+        tag = raw[:300].partition(")")[0] if "Worker_" in raw else ""
+        if not tag or tag in known:
+            continue
+        known.add(tag)
+        line = parse_line(raw, number)
+        if line.process and line.process.startswith(("Worker_", "VllmWorker_")):
+            for axis, place in PREFIX_AXES.findall(line.process):
+                evidence.fact(line, "rank-coordinate", place, AXES[axis])
 
 
 def printed(evidence: JobEvidence, line: Line, text: Text) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
+from topocheck.probes.node.reader import Kind
 from topocheck.probes.node.roots import NVML_LIBRARY
 from topocheck.ranges import fold
 from topocheck.snapshot import ProbeFault
@@ -25,8 +26,6 @@ __all__ = ["Answer", "Code", "Driver", "Gpu", "Part", "load_driver"]
 
 Part = Literal["gpus", "links", "peers", "fabric", "state", "software"]
 """What a missing answer leaves without evidence, for `ProbeFault.part`."""
-
-Kind = Literal["absent", "not-permitted", "not-supported", "timeout", "broken"]
 
 
 class Code(IntEnum):
@@ -140,6 +139,14 @@ class Driver:
             return Answer(None, error.value, str(error))
         except UnicodeDecodeError:
             return Answer(None, Code.UNKNOWN, "the text that it gave is damaged")
+
+    def words(self, code: int) -> str:
+        """NVML's words for an nvmlReturn_t inside a structure."""
+        return "Success" if code == Code.SUCCESS else str(self.binding.NVMLError(code))
+
+    def give_up(self, gpu: Gpu) -> None:
+        """Ask this GPU nothing more; every answer about it is None from here on."""
+        self._lost.add(gpu.index)
 
     def note(self, part: Part, kind: Kind, call: str, gpus: Collection[int], reason: str) -> None:
         """Keep a fault; the same one of several GPUs, or of several calls, will be told once."""

@@ -19,6 +19,9 @@ NVML_LIBRARY = "libnvidia-ml.so.1"
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 """Names the running kernel (Documentation/admin-guide/sysctl/kernel.rst, `random`)."""
 
+MOST_LINKS = 40
+"""Links that one path may lead through, as many as the kernel follows (path_resolution(7))."""
+
 
 @dataclass(frozen=True, slots=True)
 class Roots:
@@ -34,6 +37,10 @@ class Roots:
     """Environment of the process that asks."""
     nvml: str | None
     """NVML library to load; None where the driver at hand is not this machine's."""
+    root: Path = Path("/")
+    """The file tree that holds /etc, /run, /usr and the homes."""
+    live: bool = False
+    """The tree belongs to the running kernel, so that system calls and opened devices speak of it too."""
 
     @classmethod
     def real(cls) -> Roots:
@@ -46,7 +53,7 @@ class Roots:
 
         The driver answers for the running kernel alone, so NVML belongs to the tree only if the tree is
         of the same boot. A library inside the tree is never loaded: a recorded tree is data. The
-        environment is this process's, since a tree has none.
+        environment of this process, too, says nothing about a machine that was recorded elsewhere.
         """
         boot = read_boot_id(root)
         same = root == Path("/") or (boot is not None and boot == read_boot_id(Path("/")))
@@ -54,9 +61,26 @@ class Roots:
             sys=root / "sys",
             proc=root / "proc",
             dev=root / "dev",
-            env=os.environ,
+            env=os.environ if same else {},
             nvml=NVML_LIBRARY if same else None,
+            root=root,
+            live=same,
         )
+
+    def place(self, path: str) -> Path:
+        """Where this process finds a path of the machine: absolute links on the way stay in its tree."""
+        if self.root == Path("/"):
+            return Path(path)
+        at, rest, links = self.root, list(Path(path).parts), 0
+        while rest:
+            part = rest.pop(0)
+            if part in ("/", ".."):
+                at = self.root if part == "/" or at == self.root else at.parent
+            elif links < MOST_LINKS and (at / part).is_symlink():
+                rest, links = [*(at / part).readlink().parts, *rest], links + 1
+            else:
+                at /= part
+        return at
 
 
 def read_boot_id(root: Path) -> str | None:

@@ -13,9 +13,8 @@ import msgspec
 from topocheck.cli.output import write_file
 from topocheck.cli.streams import say, show
 from topocheck.errors import InputError, UsageError
-from topocheck.gather.files import HEAD, MOST_CAPTURE, Argument, arguments, opened, reason, spell
+from topocheck.gather.files import HEAD, MOST_CAPTURE, Argument, arguments, opened, reason, spell, under_label
 from topocheck.gather.stream import is_snapshot, open_stream
-from topocheck.merge import labelled
 from topocheck.probes.capture.reading import Reading
 from topocheck.probes.capture.recognise import read_capture
 from topocheck.ranges import first
@@ -40,8 +39,8 @@ def import_captures(output: str, files: tuple[str, ...]) -> None:
     documents: list[bytes] = []
     for file in arguments(list(files)):
         digest, data = read_bytes(file.name)
-        for reading in read_capture(data, file.name):
-            snapshots = [identified(snapshot, file, digest) for snapshot in reading.snapshots]
+        for reading in under_label(read_capture(data, file.name), file.label):
+            snapshots = [digested(snapshot, digest) for snapshot in reading.snapshots]
             documents += map(msgspec.json.encode, snapshots)
             for line in told(file, reading, snapshots):
                 say(line)
@@ -74,16 +73,10 @@ def read_bytes(name: str) -> tuple[str, bytes]:
     return f"sha256:{hashlib.sha256(packed).hexdigest()}", data
 
 
-def identified(snapshot: FullSnapshot, file: Argument, digest: str) -> FullSnapshot:
-    """The snapshot under the user's label, its sources with the digest of the file."""
-    host = snapshot.identity.host
-    return msgspec.structs.replace(
-        snapshot,
-        identity=msgspec.structs.replace(
-            snapshot.identity, host=host if file.label is None else labelled(host, file.label)
-        ),
-        sources=tuple(msgspec.structs.replace(source, digest=digest) for source in snapshot.sources),
-    )
+def digested(snapshot: FullSnapshot, digest: str) -> FullSnapshot:
+    """The snapshot, its sources with the digest of the file."""
+    sources = tuple(msgspec.structs.replace(source, digest=digest) for source in snapshot.sources)
+    return msgspec.structs.replace(snapshot, sources=sources)
 
 
 def told(file: Argument, reading: Reading, snapshots: Sequence[FullSnapshot]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from topocheck.commands import origins, parse_command, to_plan, world_of
 from topocheck.errors import UsageError
 from topocheck.hostlist import MAX_NODES, expand
+from topocheck.launchers.allowed import allowed
 from topocheck.plan import Plan
 
 __all__ = ["Launched", "launched", "split_command"]
@@ -33,7 +34,8 @@ def launched(command: Sequence[str], nodes: str | None) -> Launched:
     if not command:
         raise UsageError("there is no command after --: give the launch command, for instance vllm serve ...")
     folder, given = Path(), None if nodes is None else read_nodes(nodes)
-    launch = parse_command(command, folder, os.environ)
+    variables = {name: value for name, value in os.environ.items() if allowed(name)}
+    launch = parse_command(command, folder, variables)
     plan = to_plan(launch, nodes=given, folder=folder)
     return plan, world_of(launch), origins(launch, nodes=given, folder=folder)
 

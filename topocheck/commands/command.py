@@ -106,7 +106,7 @@ def parse_script(
 ) -> Iterator[Found]:
     """All launches in shell text, with the variables that it sets and exports before them."""
     known = dict(environment or {})
-    for command in commands(expand(text, constants(text))):
+    for command in commands(expand(text, {**known, **constants(text)})):
         if not command.words:
             known |= command.environment
         else:

@@ -10,7 +10,7 @@ import hashlib
 import io
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, cast
 
@@ -19,8 +19,11 @@ import msgspec
 from topocheck.errors import InputError, SnapshotError, UsageError
 from topocheck.gather.stream import damage, is_snapshot, open_stream, read_snapshots, undecoded
 from topocheck.inventory import Inventory
+from topocheck.merge import labelled
+from topocheck.probes.capture.reading import Reading
 from topocheck.ranges import first
 from topocheck.report import InputReport
+from topocheck.snapshot import FullSnapshot
 
 __all__ = ["Argument", "arguments", "gather"]
 
@@ -48,6 +51,8 @@ class _Input:
     name: str
     kinds: dict[str, None] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
+    named: dict[str, None] = field(default_factory=dict)
+    """Hosts that it names itself, the first ones."""
     notes: list[str] = field(default_factory=list)
     digest: str = ""
 
@@ -144,7 +149,6 @@ def take(file: Argument, inventory: Inventory, *, digests: bool) -> _Input:
                 take_snapshots(stream, file, inventory, found)
             else:
                 take_capture(stream.read(MOST_CAPTURE + 1), file, inventory, found)
-            check_label(file, found)
             found.digest = hashing.digest() if hashing else ""
     except damage() as error:
         raise InputError(f"cannot be read: {reason(error)}", path=found.name) from None
@@ -152,11 +156,10 @@ def take(file: Argument, inventory: Inventory, *, digests: bool) -> _Input:
 
 
 def check_label(file: Argument, found: _Input) -> None:
-    """A label names one host. Raises InputError for a file that speaks of several: it would make them one."""
-    named = [host for host in found.hosts if host != file.label]
-    if file.label is not None and len(named) > 1:
+    """A label names one host. Raises InputError for a stream of several: it would make them one."""
+    if file.label is not None and len(found.named) > 1:
         raise InputError(
-            f"speaks of {first(named, 4)} and is given as {file.label} alone",
+            f"speaks of {first(found.named, 4)} and is given as {file.label} alone",
             path=found.name,
             fix=f"give it without {file.label}=",
         )
@@ -174,6 +177,8 @@ def take_snapshots(stream: io.BufferedReader, file: Argument, inventory: Invento
         host = snapshot.identity.host
         if len(found.hosts) < MOST_HOSTS and (host.name or host.boot_id):
             found.hosts[host.name or host.boot_id or ""] = None
+            found.named[host.boot_id or host.name or ""] = None
+    check_label(file, found)
 
 
 def take_capture(data: bytes, file: Argument, inventory: Inventory, found: _Input) -> None:
@@ -189,17 +194,33 @@ def take_capture(data: bytes, file: Argument, inventory: Inventory, found: _Inpu
     # Parsers of captured text are imported only where there is some: they take longer than a small job.
     from topocheck.probes.capture.recognise import read_capture  # noqa: PLC0415
 
-    for reading in read_capture(data, found.name):
+    for reading in under_label(read_capture(data, found.name), file.label):
         found.kinds[reading.kind] = None
         found.notes += [spell(note.line, note.kind, note.text) for note in reading.notes]
         for snapshot in reading.snapshots:
-            inventory.add(undecoded(snapshot), file.label)
-            host = snapshot.identity.host
-            name = file.label if host.name is None else host.name
-            if name:
-                found.hosts[name] = None
+            inventory.add(undecoded(snapshot))
+            if snapshot.identity.host.name:
+                found.hosts[snapshot.identity.host.name] = None
     if not found.hosts:
         found.notes.append(f"names no host: give it as NODE={found.name} to say which node it is of")
+
+
+def under_label(readings: list[Reading], label: str | None) -> list[Reading]:
+    """Readings of one text under the user's label, which is another name of its host.
+
+    In a text that names several hosts itself, it is the host of what names none.
+    """
+    hosts = {snapshot.identity.host.name for reading in readings for snapshot in reading.snapshots}
+    several = len(hosts - {None}) > 1
+
+    def named(snapshot: FullSnapshot) -> FullSnapshot:
+        identity = snapshot.identity
+        if label is None or (several and identity.host.name is not None):
+            return snapshot
+        host = labelled(identity.host, label)
+        return msgspec.structs.replace(snapshot, identity=msgspec.structs.replace(identity, host=host))
+
+    return [replace(reading, snapshots=tuple(map(named, reading.snapshots))) for reading in readings]
 
 
 def spell(line: int | None, kind: str, text: str) -> str:

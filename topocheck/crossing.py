@@ -1,0 +1,47 @@
+"""TP groups that cross nodes: whether the plan lets them, and how bad it is if not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topocheck.placement import Node, Placement
+from topocheck.rule import Severity
+
+__all__ = ["crossing_severity", "gpus_of", "may_be_one_machine"]
+
+
+def crossing_severity(placement: Placement, nodes: Sequence[Node], shared: bool | None) -> Severity | None:
+    """Error where TP could stay inside with another pipeline size or order, else a warning.
+
+    None where the plan lets a group cross: inside an NVLink domain that is proven, or may be one.
+    """
+    policy = placement.plan.policy.tensor_domain
+    if policy == "nvlink" and shared is not False:
+        return None
+    if policy == "any" or (shared and policy is None) or may_be_one_machine(nodes):
+        return "warning"
+    return "error" if max(gpus_of(placement, node) for node in nodes) > 1 else "warning"
+
+
+def gpus_of(placement: Placement, node: Node) -> int:
+    """GPUs of a node where its list is whole, else its share of the world."""
+    machine = node.machine
+    if machine is not None and machine.coverage.gpus == "all":
+        return len(machine.gpus)
+    share = -(-placement.world // placement.expected)
+    return max(share, len(machine.gpus) if machine else 0)
+
+
+def may_be_one_machine(nodes: Sequence[Node]) -> bool:
+    """Two containers of one machine look like two hosts: no boot id, and no GPU place in common."""
+    seen: set[str] = set()
+    for node in nodes:
+        machine = node.machine
+        if machine is None or machine.host.boot_id is not None or machine.coverage.gpus == "all":
+            return False
+        places = {gpu.bus for gpu in machine.gpus if gpu.bus is not None}
+        places = places or {f"index {gpu.nvml}" for gpu in machine.gpus if gpu.nvml is not None}
+        if not places or places & seen:
+            return False
+        seen |= places
+    return True
