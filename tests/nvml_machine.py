@@ -21,9 +21,10 @@ from real import require
 
 from topocheck.probes.node.nvml import GpuReading
 
-__all__ = ["Machine", "Ran", "ask", "chosen", "command", "machine", "parse"]
+__all__ = ["PROBE", "Machine", "Ran", "ask", "chosen", "command", "machine", "parse"]
 
 FOLDER = Path(__file__).parent / "nvml"
+PROBE = (sys.executable, "-m", "topocheck.probes.node.nvml")
 SYSTEM = -1
 MOST_INNER = 64
 FLAGS = "-std=gnu11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden"
@@ -123,8 +124,10 @@ def library(missing: tuple[str, ...] = ()) -> Path:
     versions.write_text(f"{{ global: nvml*; local:{local} *; }};\n", encoding="ascii")
     built = folder / "libnvidia-ml.so.1"
     subprocess.run(
-        ["gcc", *FLAGS.split(), f"-Wl,-soname,{built.name},--version-script={versions}"]
-        + ["-isystem", str(headers()), "-o", str(built), str(FOLDER / "nvml_double.c")],
+        [
+            *("gcc", *FLAGS.split(), f"-Wl,-soname,{built.name},--version-script={versions}"),
+            *("-isystem", str(headers()), "-o", str(built), str(FOLDER / "nvml_double.c")),
+        ],
         check=True,
     )
     return built
@@ -149,8 +152,7 @@ def command(described: Machine, *options: str) -> tuple[list[str], dict[str, str
     calls = folder / "calls.txt"
     calls.touch()
     return (
-        [sys.executable, "-m", "topocheck.probes.node.nvml"]
-        + ["--library", str(library(described.missing)), *options],
+        [*PROBE, "--library", str(library(described.missing)), *options],
         os.environ | {"NVML_MACHINE": str(folder / "machine.txt"), "NVML_CALLS": str(calls)},
         calls,
     )

@@ -20,6 +20,7 @@ def test_the_launcher_names_host_rank_and_device() -> None:
     assert facts(reading, "node-order") == ["calc1 calc2"]
     assert named(reading, "include") == {"calc1": "0,1,2", "calc2": "4,6"}
     assert (facts(reading, "world"), facts(reading, "nodes")) == (["5"], ["2"])
+    assert named(reading, "processes-per-node") == {"agent": "3"}
 
 
 def test_layers_are_told_where_every_stage_was_seen() -> None:

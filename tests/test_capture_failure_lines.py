@@ -25,7 +25,7 @@ def test_a_refusal_is_no_abort_and_names_its_engine() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "torch.distributed.DistStoreError: Timed out after 9 seconds waiting for clients. 1/4 clients joined.",
+        "torch.DistStoreError: Timed out after 9 seconds waiting for clients. 1/4 clients joined.",
         "[rank3]:[E1129 12:00:00.1 Work.cpp:6] [Rank 3] Watchdog caught collective operation timeout: x",
         "mpirun noticed that process rank 3 with PID 0 on node calc2 exited on signal 9 (Killed).",
         "ERROR 01-02 03:04:05 [core.py:700] EngineCore failed to start.",

@@ -14,7 +14,8 @@ def test_ranks_world_sizes_and_devices() -> None:
     assert found == {0: (4, None), 3: (4, None), 2: (4, 0)}
     assert named(reading, "size") == {"tensor": "2", "pipeline": "2", "context": "1"}
     assert facts(reading, "world") == ["4"]
-    assert (facts(reading, "processes-per-node"), facts(reading, "gpus-per-node")) == (["2"], ["2"])
+    assert named(reading, "processes-per-node") == {"launcher": "2"}
+    assert facts(reading, "gpus-per-node") == ["2"]
     assert facts(reading, "engine-version") == ["1.2.0"]
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import nvml_expected as expected
 import pytest
-from nvml_machine import Machine, ask, command, library, machine, parse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvml_machine import PROBE, Machine, ask, command, library, machine, parse
 
 from topocheck.probes.node.nvml import GpuReading, read_gpus
 from topocheck.probes.node.roots import Roots
@@ -41,15 +43,17 @@ def fault(kind: str, path: str, reason: str, part: str = "gpus") -> ProbeFault:
     return ProbeFault(part=part, kind=kind, path=path, reason=reason)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"])
-def test_a_lost_gpu_is_one_fault_and_the_others_go_on(call: str) -> None:
+@pytest.mark.parametrize(
+    ("call", "said_before"), [("nvmlDeviceGetHandleByIndex_v2", None), ("nvmlDeviceGetUUID", False)]
+)
+def test_a_lost_gpu_is_one_fault_and_the_others_go_on(call: str, said_before: bool | None) -> None:
     ran = ask(HGX + f"fail {call} 5 15")
     lost, path = ran.reading, f"{call.removesuffix('_v2')} on GPU 5"
     assert ran.code == 0
     assert lost.faults == (fault("broken", path, "GPU is lost"),)
     assert lost.ids[5] == GpuId(nvml=5, scope="unknown")
     assert lost.shapes[5].links is None
-    assert lost.states[5] == GpuState(gpu=5)
+    assert lost.states[5] == GpuState(gpu=5, mig_pending=said_before)
     assert lost.coverage == Coverage(gpus="part", links="part")
     whole = ask(HGX).reading
     others = [gpu for gpu in HGX.gpus if gpu != 5]
@@ -128,20 +132,28 @@ def test_text_that_is_damaged_is_a_fault_and_no_crash() -> None:
     ]
 
 
+def uncounted() -> Machine:
+    """Bridges on a driver that does not tell the number of links."""
+    return Machine("\n".join(line for line in BRIDGES.text.splitlines() if " links " not in line))
+
+
 def test_links_without_an_end_are_not_believed() -> None:
-    lines = [line for line in BRIDGES.text.splitlines() if " links " not in line]
-    endless = Machine("\n".join(lines)) + "link 0 0-63 version 5\nlink 0 0-63 enabled 0\ngpu 0 links 70000"
-    reading = ask(endless).reading
-    assert reading.shapes[0].links is None
+    reading = ask(uncounted() + "gpu 0 endless 1").reading
+    assert [shape.links is None for shape in reading.shapes] == [True, False, False, False]
     assert reading.coverage.links == "part"
-    assert reading.faults == (
-        fault("broken", "nvmlDeviceGetNvLinkState on GPU 0", "the links have no end", "links"),
-    )
+    path = "nvmlDeviceGetNvLinkState on GPU 0"
+    assert reading.faults == (fault("broken", path, "the links have no end", "links"),)
+
+
+def test_a_number_of_links_that_no_gpu_has_is_not_believed() -> None:
+    reading = ask(BRIDGES + "gpu 0 links 4000000000").reading
+    assert [shape.links is None for shape in reading.shapes] == [True, False, False, False]
+    path = "nvmlDeviceGetFieldValues on GPU 0"
+    assert reading.faults == (fault("broken", path, "it counts 4000000000 links", "links"),)
 
 
 def test_links_that_answer_with_an_error_are_unknown() -> None:
-    uncounted = Machine("\n".join(line for line in BRIDGES.text.splitlines() if " links " not in line))
-    reading = ask(uncounted + "fail nvmlDeviceGetNvLinkState 0 999").reading
+    reading = ask(uncounted() + "fail nvmlDeviceGetNvLinkState 0 999").reading
     assert reading.shapes[0].links is None
     counted = ask(BRIDGES + "fail nvmlDeviceGetNvLinkState 0 999").reading
     assert {link.active for link in counted.shapes[0].links or ()} == {None}
@@ -194,7 +206,7 @@ def test_the_fabric_is_read_in_the_layout_that_the_driver_knows(
 def test_a_driver_that_is_not_there_is_no_answer() -> None:
     path = "libnvidia-of-nobody.so.1"
     done = subprocess.run(
-        [sys.executable, "-m", "topocheck.probes.node.nvml", "--library", path],
+        [*PROBE, "--library", path],
         capture_output=True,
         check=True,
         text=True,
@@ -331,3 +343,27 @@ def test_the_double_takes_no_call_but_those_of_nvidias_header() -> None:
     names = {line.split()[-1] for line in done.stdout.splitlines()}
     assert "nvmlDeviceGetGpuFabricInfoV" in names
     assert all(name.startswith("nvml") for name in names)
+
+
+CALLS = (
+    "ComputeMode ComputeRunningProcesses_v3 CpuAffinity CudaComputeCapability CurrentClocksEventReasons EccMode "
+    "FieldValues GpuFabricInfoV HandleByIndex_v2 MemoryAffinity MemoryInfo_v2 MigMode MinorNumber ModuleId Name "
+    "NumaNodeId NvLinkRemoteDeviceType NvLinkRemotePciInfo_v2 NvLinkState NvLinkVersion P2PStatus PciInfo_v3 "
+    "PlatformInfo RemappedRows Serial TopologyCommonAncestor TotalEccErrors UUID VirtualizationMode"
+).split()
+CODES = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 17, 20, 21, 25, 26, 28, 29, 77, 999]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.dictionaries(st.sampled_from(CALLS), st.sampled_from(CODES), min_size=1, max_size=6))
+def test_whatever_one_gpu_refuses_the_others_are_read(refusals: dict[str, int]) -> None:
+    lines = "\n".join(f"fail nvmlDeviceGet{call} 1 {code}" for call, code in refusals.items())
+    ran, whole = ask(BRIDGES + lines), ask(BRIDGES).reading
+    assert ran.code == 0, ran.err
+    assert "Traceback" not in ran.err
+    found = {gpu.nvml: ordinal for ordinal, gpu in enumerate(ran.reading.ids)}
+    for gpu in (0, 2, 3):
+        assert ran.reading.ids[found[gpu]] == whole.ids[gpu]
+        assert ran.reading.shapes[found[gpu]].cpu_affinity == whole.shapes[gpu].cpu_affinity
+        assert len(ran.reading.shapes[found[gpu]].links or ()) == 12
+        assert ran.reading.states[found[gpu]].processes == ()

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
 from typing import Any
 
 import msgspec
 
-from topocheck.claims import ClaimColumns, tied
+from topocheck.claims import ClaimColumns, enter, tied
 from topocheck.gpulist import GpuList
 from topocheck.hardware import Shape
 from topocheck.hostnames import HostNames, names_of
@@ -40,8 +39,6 @@ __all__ = ["Conflict", "Inventory", "Machine"]
 
 EMPTY = (b"{}", b"")
 
-MOST_WAITING = 512
-"""Machines whose claims are entered at once."""
 MOST_RAW = 256
 """Shapes that are recognised by the object that a decoder hands out again and again."""
 
@@ -111,44 +108,21 @@ class Inventory:
         """Snapshots of a host that the text does not name."""
         self.job: list[JobFact] = []
         """Statements about the whole job, whatever host they were found on."""
+        self.claims: dict[str, ClaimColumns] = {}
+        """Claims by world name."""
         self.names = HostNames()
         """Which machine is which host."""
         self._shapes: dict[bytes, Shape] = {}
         self._by_raw: dict[int, tuple[msgspec.Raw, Shape]] = {}
         self._environments: dict[bytes, tuple[bytes, ...]] = {}
         self._equal: dict[Hashable, Any] = {}
-        self._claims: dict[str, ClaimColumns] = {}
-        self._waiting: list[tuple[int, tuple[RankClaim, ...]]] = []
-        """Claims of machines that are not in the columns yet."""
-        self._uuids: set[int] = set()
-        """Hashes of the UUIDs of all GPUs. Where there are fewer than GPUs, the UUIDs are compared."""
-        self._uuid_count = 0
-
-    @property
-    def claims(self) -> dict[str, ClaimColumns]:
-        """Claims by world name."""
-        if self._waiting:
-            self._enter_claims()
-        return self._claims
-
-    def _enter_claims(self) -> None:
-        """Add waiting claims to the columns, many at once: alone each would cost as much as its decoding."""
-        waiting, self._waiting = self._waiting, []
-        claims = list(chain.from_iterable(own for _, own in waiting))
-        machines = list(chain.from_iterable([index] * len(own) for index, own in waiting))
-        worlds = [claim.world for claim in claims]
-        for world in dict.fromkeys(worlds):
-            columns = self._claims.setdefault(world, ClaimColumns())
-            if worlds.count(world) == len(worlds):
-                columns.extend(claims, machines)
-            else:
-                chosen = [name == world for name in worlds]
-                columns.extend(list(compress(claims, chosen)), compress(machines, chosen))
+        self._uuids: list[int] = []
+        """Hashes of the UUIDs of all GPUs. Only where two are equal, the UUIDs themselves are looked at."""
 
     @property
     def twice(self) -> list[tuple[str, int, int]]:
         """(UUID, machine, machine): one GPU on two hosts."""
-        if len(self._uuids) == self._uuid_count:
+        if len(set(self._uuids)) == len(self._uuids):
             return []
         seen: dict[str, int] = {}
         return [
@@ -180,15 +154,22 @@ class Inventory:
             self._merge(index, snapshot)
         self.names.register(index, self.machines[index].host)
 
-    def settle_unlabelled(self) -> None:
-        """Give text without a host to the only node of the job, unless several hosts were seen."""
-        if not self.unlabelled or len(self.machines) > 1:
+    def settle_unlabelled(self, name: str | None = None) -> None:
+        """Give text without a host to the only node of the job.
+
+        `name` is what the plan calls it; without one, several hosts leave open which of them it is.
+        """
+        if not self.unlabelled or (name is None and len(self.machines) > 1):
             return
         waiting, self.unlabelled = self.unlabelled, []
-        if not self.machines:
-            self.machines.append(Machine(Host()))
+        host = Host(name=name)
+        index = self.names.find(host) if name is not None else 0 if self.machines else None
+        if index is None:
+            index = len(self.machines)
+            self.machines.append(Machine(host))
+            self.names.register(index, host)
         for snapshot in waiting:
-            self._merge(0, snapshot)
+            self._merge(index, snapshot)
 
     def arrange(self) -> None:
         """Put the hosts in an order that does not hang on the order of the input: by name, then boot id."""
@@ -229,15 +210,14 @@ class Inventory:
 
     def _note_uuids(self, uuids: list[str]) -> None:
         """UUIDs first seen on a machine."""
-        self._uuids.update(map(hash, uuids))
-        self._uuid_count += len(uuids)
+        self._uuids += map(hash, uuids)
 
     def _common(self, index: int, snapshot: Snapshot, ties: list[int] | None) -> None:
         """What is only added up, whether the host is new or known."""
         machine = self.machines[index]
         if snapshot.fabric:
             fabric = tuple([(fabric, ties) for fabric in snapshot.fabric])
-            machine.fabric += self._equal.setdefault(fabric, fabric) if ties is None else fabric
+            machine.fabric += fabric if ties else self._equal.setdefault(fabric, fabric)
         environment = bytes(snapshot.environment)
         if environment not in EMPTY:
             machine.environments += self._environment(environment)
@@ -256,11 +236,8 @@ class Inventory:
     def _claim(self, index: int, claims: tuple[RankClaim, ...], ties: list[int] | None) -> None:
         machine = self.machines[index]
         machine.has_claims = True
-        claimed = [claim.node_rank for claim in claims if claim.node_rank is not None]
-        machine.node_ranks = tuple(dict.fromkeys((*machine.node_ranks, *claimed)))
-        self._waiting.append((index, claims if ties is None else tuple(tied(claims, ties))))
-        if len(self._waiting) >= MOST_WAITING:
-            self._enter_claims()
+        found = enter(self.claims, claims if ties is None else tuple(tied(claims, ties)), index)
+        machine.node_ranks = tuple(dict.fromkeys(machine.node_ranks + found)) if machine.node_ranks else found
 
     def _shape(self, snapshot: Snapshot) -> Shape | None:
         """The shape of a snapshot, None for none. Raises msgspec.ValidationError if it fits no identity."""

@@ -244,7 +244,9 @@ def place(plan: Plan, inventory: Inventory) -> Placement:
     """
     engine = ENGINES[plan.engine]
     layout = engine.layout(sizes_of(plan), plan.engine_version, plan.order)
-    if plan.nodes == 1 or (isinstance(plan.nodes, tuple) and len(plan.nodes) == 1):
+    if isinstance(plan.nodes, tuple) and len(plan.nodes) == 1:
+        inventory.settle_unlabelled(plan.nodes[0])
+    elif plan.nodes == 1:
         inventory.settle_unlabelled()
     inventory.arrange()
     seen = sightings(inventory)

@@ -114,8 +114,9 @@ def statements(evidence: JobEvidence, line: Line) -> None:
     """Counts, versions, and what MPI told."""
     match = COUNTS.search(line.text)
     if match:
-        for kind, number in zip(("nodes", "processes-per-node", "node-rank"), match.groups(), strict=True):
-            evidence.fact(line, kind, int(number))
+        evidence.fact(line, "nodes", int(match[1]))
+        evidence.fact(line, "processes-per-node", int(match[2]), "agent")
+        evidence.fact(line, "node-rank", int(match[3]))
     match = WORLD.search(line.text)
     if match:
         evidence.fact(line, "world", int(match[1]))

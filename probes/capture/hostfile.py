@@ -25,13 +25,14 @@ MEANT = re.compile(r"\s*[\w.@-]{1,255}\s+.*\bslots\b.*")
 """A damaged line of a file that a command says is a host file."""
 PRINTS = re.compile(r"(?:cat|head|tail|less|more|type)\b.*(?:host|machine)_?-?(?:file|s)\b", re.IGNORECASE)
 """A command that prints what its name says is a host file."""
+LONGEST_COMMAND = 300
 COLON = re.compile(r"\s*[A-Za-z0-9][\w.-]{0,253}:\d{1,4}\s*")
 BARE = re.compile(r"\s*[A-Za-z0-9][\w.-]{0,253}\s*")
 
 
 def parse(text: Text) -> list[Reading]:
     """Read every host file; [] if there is none. Raises CaptureError for a line of one that is no host."""
-    if not any("slots" in line or PRINTS.search(line) for line in text.lines):
+    if not any("slots=" in line or (has_words(line) and PRINTS.search(line)) for line in text.lines):
         return []
     evidence = JobEvidence(KIND, text.source)
     for section in sections(text):
@@ -39,6 +40,12 @@ def parse(text: Text) -> list[Reading]:
         for numbers in blocks(text.lines, section.start, section.end, named=named):
             state(evidence, text, numbers)
     return evidence.readings()
+
+
+def has_words(line: str) -> bool:
+    """The line may print a host file: most lines of a log are settled without a regular expression."""
+    lower = line[:LONGEST_COMMAND].lower()
+    return "host" in lower or "machine" in lower
 
 
 def blocks(lines: Sequence[str], start: int, end: int, *, named: bool) -> Iterator[list[int]]:

@@ -65,7 +65,7 @@ def sizes(evidence: JobEvidence, line: Line) -> None:
         evidence.fact(line, "world", int(found))
     match = MPI.search(line.text)
     if match and match[2]:
-        evidence.fact(line, "processes-per-node", int(match[2]))
+        evidence.fact(line, "processes-per-node", int(match[2]), "launcher")
     match = SIZES.search(line.text)
     if match:
         axes = zip(("tensor", "pipeline", "context"), match.groups(), strict=False)

@@ -136,7 +136,8 @@ class _Survey:
             self.shapes.append(read_shape(self.driver, gpu, memory.total_bytes, links, mig=mig))
             fabric = read_fabric(self.driver, gpu, ordinal)
             self.fabrics += [] if fabric is None else [fabric]
-            self.states.append(read_state(self.driver, gpu, ordinal, memory, mode, links.megabytes_per_s))
+            rates = links.megabytes_per_s
+            self.states.append(read_state(self.driver, gpu, ordinal, memory, mig=mode, rates=rates))
             self.publish(self.reading())
 
     def compare(self) -> None:

@@ -34,7 +34,7 @@ VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 VGPU = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest, which is denied NVLink whether there is any or not."""
 
-MOST_LINKS = 1024
+MOST_LINKS = 256
 """No GPU has as many: a driver that never says where the links end is not believed."""
 
 Field = tuple[int, int]
@@ -56,6 +56,9 @@ def read_links(driver: Driver, gpu: Gpu, ordinals: Mapping[str, int], *, mig: bo
     """All NVLinks of a GPU. `ordinals` are the GPUs of the node by PCI address."""
     counts = read_fields(driver, gpu, [(LINK_COUNT, 0), (SWITCH_LINK_COUNT, 0), (COMMON_SPEED, 0)])
     count = counts.get((LINK_COUNT, 0))
+    if count is not None and not 0 <= count <= MOST_LINKS:
+        driver.note("links", "broken", "nvmlDeviceGetFieldValues", [gpu.index], f"it counts {count} links")
+        return Links()
     numbers = range(count or 0)
     fields = [(field, link) for field in (LINK_STATE, LINK_SPEED) for link in numbers]
     values = read_fields(driver, gpu, fields) if fields else {}

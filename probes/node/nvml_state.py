@@ -62,6 +62,7 @@ def read_state(
     gpu: Gpu,
     ordinal: int,
     memory: Memory,
+    *,
     mig: Sequence[int] | None,
     rates: tuple[int | None, ...] | None,
 ) -> GpuState:

@@ -6,7 +6,8 @@
  *
  *   system KEY VALUE              driver, nvml, cuda, gpus, init (nvmlReturn_t of nvmlInit),
  *                                 fabric_version, platform_version (newest layout it knows)
- *   gpu GPUS KEY VALUE            GPUS: 3, 0-7, 0,2 or *; `system gpus` comes first
+ *   gpu GPUS KEY VALUE            GPUS: 3, 0-7, 0,2 or *; `system gpus` comes first. Keys are in the calls
+ *                                 below; `endless` has NVLinks of any number
  *   link GPUS LINKS KEY VALUE     state (field 165), enabled (nvmlDeviceGetNvLinkState), speed, version,
  *                                 kind, far (PCI address)
  *   pair GPUS GPUS KEY VALUE      read, nvlink, level; for both directions
@@ -268,7 +269,7 @@ API nvmlShutdown(void)
     return NVML_SUCCESS;
 }
 
-const DECLDIR char *nvmlErrorString(nvmlReturn_t code)
+__attribute__((visibility("default"))) const DECLDIR char *nvmlErrorString(nvmlReturn_t code)
 {
     static char words[40];
     snprintf(words, sizeof words, "double error %d", (int)code);
@@ -492,6 +493,8 @@ CLOCK_REASONS(nvmlDeviceGetCurrentClocksThrottleReasons)
 
 static nvmlReturn_t link_number(nvmlDevice_t device, unsigned int link, const char *key, unsigned int *out)
 {
+    if (fact(device->gpu, "endless"))
+        return put_number("0", out);
     if (!fact(device->gpu, "link.0.version"))
         return NVML_ERROR_NOT_SUPPORTED;
     if (!fact(device->gpu, "link.%u.version", link))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from topocheck.commands.launch import Stated
@@ -21,7 +22,7 @@ SHORTEST = 9
 """An abbreviation of a long flag is taken from this length on: `--tensor-parallel`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """The flags of one program that placement hangs on."""
 
@@ -42,6 +43,7 @@ class Table:
     abbreviated: bool = False
     """Long flags may be cut where only one of them fits, as argparse has it."""
 
+    @cached_property
     def known(self) -> dict[str, tuple[str, int]]:
         """Spelling -> (what it states, number of values)."""
         found = {flag: (name, 1) for name, flags in self.values.items() for flag in flags.split()}
@@ -83,7 +85,7 @@ def take(words: Sequence[str], table: Table, *, program: bool = False, of: str =
     With `program`, the first word that belongs to no flag is the program that a launcher starts, and it
     and all after it are the rest; an unknown flag is then taken to have no value of its own.
     """
-    known, taken, place = table.known(), Taken(of=of), 0
+    known, taken, place = table.known, Taken(of=of), 0
     while place < len(words):
         word = words[place]
         place += 1

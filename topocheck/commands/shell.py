@@ -40,8 +40,7 @@ SPECIAL = re.compile(r"""[;&|<>\n'"`\\]""")
 WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s;&|<>'"])*""")
 LONGEST = 20_000
 """A command that variables make longer than this is kept as it was written."""
-SUBSTITUTION = 4000
-"""A `$(` whose end is further away than this is text."""
+PARENTHESIS = re.compile(r"[()]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +131,7 @@ def _pieces(text: str) -> Iterator[tuple[str, int, str]]:
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     """(kind, text, line): what belongs to a command as `plain`, redirections and documents left out."""
     line, position, document = 1, 0, ""
+    ends = _ends(text) if "$(" in text else {}
     while match := TOKEN.match(text, position):
         kind, part, start = match.lastgroup or "plain", match[0], position
         position = match.end()
@@ -143,7 +143,8 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
             yield kind, part, line
             position, document = _after_document(text, position, document), ""
         elif kind == "substitution":
-            part, position = _balanced(text, start, position)
+            end = ends.get(position - 1)
+            part, position = ("$", start + 1) if end is None else (shlex.quote(text[start:end]), end)
             yield "plain", part, line
         elif kind == "array":
             part, position = _array(text, start, position)
@@ -162,14 +163,16 @@ def _array(text: str, start: int, position: int) -> tuple[str, int]:
     return " ".join(words.replace("\\\n", " ").split()), end + 1
 
 
-def _balanced(text: str, start: int, position: int) -> tuple[str, int]:
-    """(quoted `$(...)`, place after it); `$(` alone if it has no end nearby."""
-    depth = 1
-    for place in range(position, min(len(text), position + SUBSTITUTION)):
-        depth += (text[place] == "(") - (text[place] == ")")
-        if not depth:
-            return shlex.quote(text[start : place + 1]), place + 1
-    return "$", start + 1
+def _ends(text: str) -> dict[int, int]:
+    """Place of each opening parenthesis -> place after the one that closes it."""
+    opened: list[int] = []
+    ends = {}
+    for match in PARENTHESIS.finditer(text):
+        if match[0] == "(":
+            opened.append(match.start())
+        elif opened:
+            ends[opened.pop()] = match.end()
+    return ends
 
 
 def _skip_word(text: str, position: int) -> int:

@@ -1,0 +1,122 @@
+"""Network devices of a namespace (/sys/class/net; Documentation/ABI/testing/sysfs-class-net)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import socket
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from topocheck.probes.capture.bus import parse_bus
+from topocheck.probes.node.addresses import attribute, parse_fib_trie, parse_if_inet6, parse_routes
+from topocheck.probes.node.reader import MISSING, Reader
+from topocheck.probes.node.roots import Roots
+from topocheck.snapshot import Netdev, ProbeFault
+
+__all__ = ["read_net"]
+
+LAYERS = {1: "ethernet", 32: "infiniband", 772: "loopback"}
+"""ARPHRD_* of if_arp.h."""
+
+SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
+"""ioctls of netdevice(7): first IPv4 address of a device, and its mask."""
+REQUEST = struct.Struct("16s24x")
+"""struct ifreq, by its name alone."""
+ADDRESS = slice(20, 24)
+"""Where a struct ifreq has the IPv4 address."""
+LONGEST_NAME = 15
+"""IFNAMSIZ without its zero."""
+
+
+def read_net(roots: Roots) -> tuple[tuple[Netdev, ...], tuple[ProbeFault, ...]]:
+    """Network devices with their addresses.
+
+    IPv6 addresses come from /proc/net/if_inet6. The kernel lists IPv4 addresses (/proc/net/fib_trie) and
+    subnets (/proc/net/route) but not which address is whose: on a live machine each device is asked for
+    its first one, the others belong to the device of their subnet. An address of a subnet that several
+    devices share stays without an owner, and a fault says so.
+    """
+    reader = Reader("network")
+    folder = roots.sys / "class/net"
+    names = [name for name in reader.names(folder) if (folder / name).is_dir()]  # bonding_masters is a file
+    tables = _tables(roots)
+    ipv6 = parse_if_inet6(reader.text(tables / "if_inet6", MISSING) or "")  # a kernel may have no IPv6
+    ipv4 = _ipv4(reader, roots, tables, names)
+    found = []
+    for name in names:
+        addresses = None if ipv4 is None else (*ipv4.get(name, ()), *ipv6.get(name, ()))
+        found.append(_netdev(reader, folder / name, addresses))
+    return tuple(found), reader.faults()
+
+
+def _tables(roots: Roots) -> Path:
+    """Tables of the namespace that /sys shows.
+
+    The first process of a machine that is mounted somewhere lives in its namespace; `self` would be the
+    container that looks at it.
+    """
+    first = roots.proc / "1/net"
+    return first if roots.root != Path("/") and first.is_dir() else roots.proc / "net"
+
+
+def _ipv4(
+    reader: Reader, roots: Roots, tables: Path, names: list[str]
+) -> Mapping[str, tuple[str, ...]] | None:
+    """IPv4 addresses by device; None if they cannot be read."""
+    trie, routes = reader.text(tables / "fib_trie"), reader.text(tables / "route")
+    if trie is None or routes is None:
+        return None
+    first = {}
+    if roots.live and roots.root == Path("/"):
+        first = {name: address for name in names if (address := _first_address(name)) is not None}
+    owned, left = attribute(parse_fib_trie(trie), parse_routes(routes), first)
+    if left:
+        reason = f"which device has {', '.join(left[:4])} cannot be told"
+        reader.note("not-supported", tables / "fib_trie", reason)
+    return owned
+
+
+def _first_address(name: str) -> str | None:
+    """First IPv4 address of a device with its prefix length, by ioctl; None if it has none."""
+    request = REQUEST.pack(name.encode("utf-8", "surrogateescape")[:LONGEST_NAME])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            address = fcntl.ioctl(asking, SIOCGIFADDR, request)[ADDRESS]
+            mask = fcntl.ioctl(asking, SIOCGIFNETMASK, request)[ADDRESS]
+    except OSError:  # it has no address, or this place has no IPv4 sockets: the tables are asked then
+        return None
+    return f"{socket.inet_ntoa(address)}/{int.from_bytes(mask, 'big').bit_count()}"
+
+
+def _netdev(reader: Reader, folder: Path, addresses: tuple[str, ...] | None) -> Netdev:
+    master = reader.link(folder / "master")
+    device = reader.link(folder / "device")
+    speed = reader.number(folder / "speed", {*MISSING, errno.EINVAL, errno.EOPNOTSUPP})
+    kind = reader.number(folder / "type")
+    return Netdev(
+        name=folder.name,
+        kind=_kind(reader, folder, bool(device)),
+        layer=None if kind is None else LAYERS.get(kind),
+        state=reader.text(folder / "operstate"),
+        mtu=reader.number(folder / "mtu"),
+        speed_gbps=speed / 1000 if speed is not None and speed > 0 else None,  # -1 is a device that is down
+        addresses=addresses,
+        master=master[-1] if master else None,
+        members=tuple((reader.text(folder / "bonding/slaves", MISSING) or "").split()),
+        bus=parse_bus(device[-1]) if device and device[-1].count(":") == 2 else None,
+    )
+
+
+def _kind(reader: Reader, folder: Path, has_device: bool) -> str:
+    """What the folder shows; a device of a kernel driver has `device`, of whatever bus."""
+    if (folder / "bonding").is_dir():
+        return "bond"
+    if (folder / "bridge").is_dir():
+        return "bridge"
+    if "DEVTYPE=vlan" in (reader.text(folder / "uevent", MISSING) or "").splitlines():
+        return "vlan"
+    if reader.text(folder / "type", MISSING) == "772":
+        return "loopback"
+    return "physical" if has_device else "virtual"

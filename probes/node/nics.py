@@ -1,0 +1,52 @@
+"""All devices that ranks of different nodes can reach each other by, with their places in the PCI tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from topocheck.probes.node.infiniband import read_infiniband
+from topocheck.probes.node.roots import Roots
+from topocheck.probes.node.slingshot import read_slingshot
+from topocheck.snapshot import NicId, NicShape, NicState, ProbeFault
+
+__all__ = ["Nics", "read_nics"]
+
+
+@dataclass(frozen=True, slots=True)
+class Nics:
+    """The same devices three times, by ordinal."""
+
+    ids: tuple[NicId, ...] = ()
+    """For `identity.nics`."""
+    shapes: tuple[NicShape, ...] = ()
+    """For `hardware.nics`."""
+    states: tuple[NicState, ...] = ()
+    """For `state.nics`."""
+    whole: bool = False
+    """Both lists could be read, so that there are no others: a kernel without RDMA lists none."""
+
+
+def read_nics(roots: Roots, places: Mapping[str, str]) -> tuple[Nics, tuple[ProbeFault, ...]]:
+    """RDMA devices, then Slingshot NICs; `places` are node ids of the PCI tree by bus id."""
+    rdma, refused = read_infiniband(roots)
+    slingshot, faults = read_slingshot(roots)
+    devices = [*rdma, *slingshot]
+    nics = Nics(
+        ids=tuple(device.id for device in devices),
+        shapes=tuple(replace(device.shape, pci=places.get(device.id.bus or "")) for device in devices),
+        states=tuple(
+            NicState(nic=ordinal, ports=device.ports)
+            for ordinal, device in enumerate(devices)
+            if device.ports
+        ),
+        whole=(roots.sys / "class").is_dir() and not any(map(_hides, (*refused, *faults))),
+    )
+    return nics, (*refused, *faults)
+
+
+def _hides(fault: ProbeFault) -> bool:
+    """The fault may hide a device: a list that is there and could not be read."""
+    return fault.kind != "absent" and fault.path.rpartition("/")[2] in ("infiniband", "cxi", "cxi_user")
