@@ -10,10 +10,14 @@ from typing import Any
 
 from topocheck.rule import Rule
 from topocheck.rules import (
+    effective,
     environment,
     evidence,
+    groups,
     hosts,
     identity,
+    launch,
+    model,
     network,
     nvlink,
     observed,
@@ -25,12 +29,17 @@ __all__ = ["RULES"]
 
 RULES: tuple[Rule[Any], ...] = (
     *hosts.RULES,
+    *launch.RULES,
     *identity.RULES,
+    *model.RULES,
+    *effective.RULES,
     *nvlink.RULES,
     *network.RULES,
     *tensor.RULES,
+    *identity.AFTER_GROUPS,
     *pipeline.RULES,
     *observed.RULES,
+    *groups.RULES,
     *environment.RULES,
     *evidence.RULES,
 )

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from topocheck.ask import Ask
 from topocheck.column import Column, Sighting, one_process
 from topocheck.communicators import DUPLICATE, Member
+from topocheck.launched import announced_twice, invalid_devices, narrowed_devices, short_allocation
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
 from topocheck.subjects import Load, every_rank_told, loads, told_by
 
-__all__ = ["RULES"]
+__all__ = ["AFTER_GROUPS", "RULES"]
 
 
 def world(placement: Placement) -> Situations[Column]:
@@ -37,6 +38,7 @@ def ranks_complete(ask: Ask, column: Column) -> Iterator[Finding]:
             subjects=tuple(f"rank {rank}" for rank in strays),
             evidence=tuple(sighted(placement, sighting) for sighting in column.stray),
         )
+    yield from announced_twice(placement)
     missing = placement.unplaced
     if missing and not every_rank_told(placement):
         ask.rank_gap(missing)
@@ -125,11 +127,26 @@ def product(placement: Placement) -> str:
     return " x ".join(reversed(named)) or "one rank"
 
 
-@rule("ID003", "each rank resolves to one GPU", over=loads, severity="error", required=True)
+LAUNCH = Load(None, (), ())
+"""The launch as a whole, beside the nodes' loads: what launchers and start-up lines state."""
+
+
+def loads_and_launch(placement: Placement) -> Situations[Load]:
+    """Nodes with ranks, and the launch where anything states something about it."""
+    found = dict(loads(placement))
+    return {**found, "launch": [LAUNCH]} if placement.inventory.job else found
+
+
+@rule("ID003", "each rank resolves to one GPU", over=loads_and_launch, severity="error", required=True)
 def rank_has_gpu(ask: Ask, load: Load) -> Iterator[Finding]:
     """Every rank of a node names a GPU that the node has, and only one."""
-    ask.devices(load.ranks)
     column, placement = ask.placement.placed, ask.placement
+    if load is LAUNCH:
+        ask.know()
+        yield from invalid_devices(placement)
+        yield from narrowed_devices(placement)
+        return
+    ask.devices(load.ranks)
     torn = [rank for rank in load.ranks if rank in column.twice and one_process(column.twice[rank])]
     if torn:
         seen = [sighting for rank in torn for sighting in column.twice[rank]]
@@ -269,9 +286,13 @@ def elsewhere(placement: Placement, column: Column, wrong: dict[tuple[int, int],
     )
 
 
-@rule("ID015", "the allocation holds the world", over=loads, severity="error")
+@rule("ID015", "the allocation holds the world", over=loads_and_launch, severity="error")
 def allocation_holds_world(ask: Ask, load: Load) -> Iterator[Finding]:
-    """As many GPUs on each node as it has ranks."""
+    """As many GPUs on each node as it has ranks; slots, cluster and executor that hold the world."""
+    if load is LAUNCH:
+        ask.know()
+        yield from short_allocation(ask.placement)
+        return
     ask.rest_on(ask.placement.placed.basis)
     if load.node is None:
         ask.rank_gap(load.ranks)
@@ -304,5 +325,7 @@ RULES = (
     gpu_serves_one_rank,
     allocation_holds_world,
     rank_has_gpu,
-    rank_on_its_node,
 )
+
+AFTER_GROUPS = (rank_on_its_node,)
+"""Told after the groups that it tears: a TP group across nodes is the sentence that matters."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from topocheck.ask import Ask
 from topocheck.communicators import DUPLICATE
+from topocheck.jobfacts import facts_of
 from topocheck.placement import Placement
 from topocheck.ranges import first, fold
 from topocheck.rdma import FIXES, rdma_of, spell
@@ -175,7 +176,8 @@ def edges_use_gpudirect(ask: Ask, placement: Placement) -> Iterator[Finding]:
 
 def started(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job, if it was seen running, or seen to end before it had a communicator."""
-    if any(fact.kind == "abort" for facts in placement.facts_by_node.values() for fact in facts):
+    logged = any(fact.kind == "abort" for facts in placement.facts_by_node.values() for fact in facts)
+    if logged or facts_of(placement, "abort"):
         return the(placement)
     return running(placement)
 
@@ -185,19 +187,20 @@ def initialisation_finished(ask: Ask, placement: Placement) -> Iterator[Finding]
     """An abort line, or every rank complete. A log that stops early proves neither."""
     ask.rest_on("observed")
     aborts = [
-        (placement.nodes[place], fact)
+        (placement.nodes[place].name, fact.value, fact.at)
         for place, facts in placement.facts_by_node.items()
         for fact in facts
         if fact.kind == "abort" and not CLAIMED.search(fact.value)
     ]
+    aborts += [(fact.host or "a host", fact.value, fact.at) for fact in facts_of(placement, "abort")]
     if aborts:
-        nodes = dict.fromkeys(str(node) for node, _ in aborts)
+        nodes = dict.fromkeys(name for name, _, _ in aborts)
         yield Finding(
-            message=f"initialisation was aborted on {first(nodes)}: {aborts[0][1].value}",
+            message=f"initialisation was aborted on {first(nodes)}: {aborts[0][1]}",
             fix="mend what the line names; the other ranks only wait for this one",
             cause="aborted",
             subjects=tuple(nodes),
-            evidence=tuple(spell(fact) for _, fact in aborts),
+            evidence=tuple(read_at(at, f"abort on {name}: {value}") for name, value, at in aborts),
         )
         return
     done = set()

@@ -44,30 +44,33 @@ class ClaimColumns:
 
     def extend(self, columns: Sequence[tuple[Any, ...]], machine: int) -> None:
         """Add the fields of claims of one machine."""
-        start, ranks, sizes = len(self.rank), columns[RANK], columns[SIZE]
+        ranks, sizes, places = columns[RANK], columns[SIZE], columns[AT]
+        if places.count(None) < len(places):
+            start = len(self.rank)
+            self.at.update({n: at for n, at in enumerate(places, start) if at is not None})
+        if sizes[0] not in self.sizes or sizes.count(sizes[0]) < len(sizes):
+            for rank, size in zip(ranks, sizes, strict=True):
+                if size is not None:
+                    self.sizes.setdefault(size, rank)
         self.rank += ranks
         self.machine += [machine] * len(ranks)
         self.gpu += numbered(columns[GPU])
         self.local_rank += numbered(columns[LOCAL_RANK])
         self.pid += numbered(columns[PID])
-        for size in set(sizes).difference(self.sizes, {None}):
-            self.sizes[size] = ranks[sizes.index(size)]
-        if columns[AT].count(None) < len(ranks):
-            self.at.update({n: at for n, at in enumerate(columns[AT], start) if at is not None})
 
 
 def enter(worlds: dict[str, ClaimColumns], claims: Sequence[RankClaim], machine: int) -> tuple[int, ...]:
     """Add the claims of one machine to the columns of their worlds. Gives the distinct node ranks claimed."""
     columns = tuple(zip(*map(astuple, claims), strict=False))  # they are equally long; to check costs as much
-    names = dict.fromkeys(columns[WORLD])
-    for name in names:
-        if name not in worlds:
-            worlds[name] = ClaimColumns()
-        own = columns
-        if len(names) > 1:
-            own = tuple(zip(*[astuple(claim) for claim in claims if claim.world == name], strict=True))
-        worlds[name].extend(own, machine)
-    return tuple([number for number in dict.fromkeys(columns[NODE_RANK]) if number is not None])
+    names, node_ranks = columns[WORLD], columns[NODE_RANK]
+    if names.count(names[0]) < len(names):
+        for name in dict.fromkeys(names):
+            enter(worlds, [claim for claim in claims if claim.world == name], machine)
+    else:
+        if names[0] not in worlds:
+            worlds[names[0]] = ClaimColumns()
+        worlds[names[0]].extend(columns, machine)
+    return tuple([number for number in dict.fromkeys(node_ranks) if number is not None])
 
 
 def numbered(numbers: tuple[int | None, ...]) -> Sequence[Any]:

@@ -38,6 +38,7 @@ from topocheck.snapshot import (
 __all__ = ["Conflict", "Inventory", "Machine"]
 
 EMPTY = (b"{}", b"")
+NOBODY = Identity(host=Host())
 
 MOST_RAW = 256
 """Shapes that are recognised by the object that a decoder hands out again and again."""
@@ -99,6 +100,18 @@ class Machine:
         return gpu.uuid or gpu.bus or f"GPU {ordinal if gpu.nvml is None else gpu.nvml}"
 
 
+def speaks_of_the_job_only(snapshot: Snapshot) -> bool:
+    """It names no host and shows nothing of one: a launch command is no evidence of a node."""
+    return (
+        bool(snapshot.job)
+        and snapshot.identity == NOBODY
+        and not (snapshot.ranks or snapshot.observed or snapshot.fabric or snapshot.faults)
+        and bytes(snapshot.hardware) in EMPTY
+        and bytes(snapshot.environment) in EMPTY
+        and snapshot.software == NO_VERSIONS
+    )
+
+
 class Inventory:
     """All hosts, built from a stream of snapshots."""
 
@@ -139,6 +152,8 @@ class Inventory:
         """
         host = snapshot.identity.host
         self.job += snapshot.job
+        if speaks_of_the_job_only(snapshot):
+            return
         if label is not None:
             host = labelled(host, label)
             snapshot = msgspec.structs.replace(

@@ -120,8 +120,8 @@ def confined(placement: Placement) -> Iterator[Finding]:
         if "local gpu count" not in fact.value:
             continue
         yield Finding(
-            message=f"the engine refused to start: {fact.value}. Its executor stays on one node, whatever the "
-            "cluster offers",
+            message=f"the engine refused to start: {fact.value}. Its executor stays on one node, whatever "
+            "the cluster offers",
             fix="choose the executor that spans nodes (vLLM: --distributed-executor-backend ray, or --nnodes "
             "and --node-rank)",
             cause="executor confined to one node",

@@ -51,9 +51,7 @@ def parse_acs(config: bytes) -> tuple[str, ...] | None:
     return ()
 
 
-def read_acs(
-    roots: Roots, buses: Iterable[str]
-) -> tuple[dict[str, tuple[str, ...]], tuple[ProbeFault, ...]]:
+def read_acs(roots: Roots, buses: Iterable[str]) -> tuple[dict[str, tuple[str, ...]], tuple[ProbeFault, ...]]:
     """Access control of bridges by bus id (/sys/bus/pci/devices/*/config); unknown ones are left out."""
     reader = Reader("links")
     found = {}

@@ -73,21 +73,23 @@ def attribute(
     `first` are addresses whose device is known. Another address belongs to the device of the narrowest
     subnet that holds it, if only one has that subnet. Loopback addresses are the loopback device's.
     """
-    owned = {device: (address,) for device, address in first.items()}
+    owned: dict[str, tuple[str, ...]] = {device: (address,) for device, address in first.items()}
     known = {address.partition("/")[0] for address in first.values()}
-    by_prefix = sorted(subnets, key=lambda subnet: -subnet.network.prefixlen)
+    devices: dict[ipaddress.IPv4Network, set[str]] = {}
+    for subnet in subnets:
+        devices.setdefault(subnet.network, set()).add(subnet.device)
+    prefixes = sorted({network.prefixlen for network in devices}, reverse=True)
     left = []
     for text in addresses:
-        address = ipaddress.IPv4Address(text)
-        around = [subnet for subnet in by_prefix if address in subnet.network]
-        nearest = {s.device for s in around if s.network == around[0].network}
+        around = [ipaddress.IPv4Network((text, prefix), strict=False) for prefix in prefixes]
+        nearest = next((network for network in around if network in devices), None)
         if text in known:
             continue
-        if address in LOOPBACK:
+        if ipaddress.IPv4Address(text) in LOOPBACK:
             owned["lo"] = (*owned.get("lo", ()), f"{text}/8")
-        elif len(nearest) == 1:
-            device, prefix = nearest.pop(), around[0].network.prefixlen
-            owned[device] = (*owned.get(device, ()), f"{text}/{prefix}")
+        elif nearest is not None and len(devices[nearest]) == 1:
+            (device,) = devices[nearest]
+            owned[device] = (*owned.get(device, ()), f"{text}/{nearest.prefixlen}")
         else:
             left.append(text)
     return owned, tuple(left)

@@ -13,7 +13,9 @@ __all__ = ["parse_board", "parse_cpuinfo", "read_hypervisor"]
 FLAGS = re.compile(r"^flags\s*:(.*)$", re.MULTILINE)
 """Features of an x86 processor; other architectures write `Features`, and nothing of a hypervisor."""
 
-MACHINES = re.compile(r"QEMU|KVM|VMware|VirtualBox|Bochs|\bXen\b|HVM domU|OpenStack|Virtual|Compute Engine", re.I)
+MACHINES = re.compile(
+    r"QEMU|KVM|VMware|VirtualBox|Bochs|\bXen\b|HVM domU|OpenStack|Virtual|Compute Engine", re.IGNORECASE
+)
 EC2, EC2_METAL = "Amazon EC2", re.compile(r"\.metal")
 
 

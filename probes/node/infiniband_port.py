@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from topocheck.probes.node.reader import MISSING, Reader, parse_number
+from topocheck.probes.node.reader import MISSING, Kind, Reader, parse_number
 from topocheck.snapshot import Gid, Port, PortState
 
 __all__ = ["parse_gid", "parse_lid", "parse_rate", "parse_state", "read_port", "read_port_state"]
@@ -160,5 +160,5 @@ def _counters(reader: Reader, device: Path, folder: Path) -> Iterator[tuple[str,
             if value is not None:
                 yield name, value
             elif text is not None:
-                kind = "not-supported" if text == NO_COUNTER else "broken"
+                kind: Kind = "not-supported" if text == NO_COUNTER else "broken"
                 reader.note(kind, place, f"{text[:40]!r} in place of a number", "counters")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from topocheck.probes.capture.bus import parse_bus
 from topocheck.probes.node.addresses import attribute, parse_fib_trie, parse_if_inet6, parse_routes
-from topocheck.probes.node.reader import MISSING, Reader
+from topocheck.probes.node.reader import MISSING, Reader, is_folder
 from topocheck.probes.node.roots import Roots
 from topocheck.snapshot import Netdev, ProbeFault
 
@@ -40,7 +40,7 @@ def read_net(roots: Roots) -> tuple[tuple[Netdev, ...], tuple[ProbeFault, ...]]:
     """
     reader = Reader("network")
     folder = roots.sys / "class/net"
-    names = [name for name in reader.names(folder) if (folder / name).is_dir()]  # bonding_masters is a file
+    names = [name for name in reader.names(folder) if is_folder(folder / name)]  # bonding_masters is a file
     tables = _tables(roots)
     ipv6 = parse_if_inet6(reader.text(tables / "if_inet6", MISSING) or "")  # a kernel may have no IPv6
     ipv4 = _ipv4(reader, roots, tables, names)
@@ -58,7 +58,7 @@ def _tables(roots: Roots) -> Path:
     container that looks at it.
     """
     first = roots.proc / "1/net"
-    return first if roots.root != Path("/") and first.is_dir() else roots.proc / "net"
+    return first if roots.root != Path("/") and is_folder(first) else roots.proc / "net"
 
 
 def _ipv4(
@@ -111,9 +111,9 @@ def _netdev(reader: Reader, folder: Path, addresses: tuple[str, ...] | None) -> 
 
 def _kind(reader: Reader, folder: Path, has_device: bool) -> str:
     """What the folder shows; a device of a kernel driver has `device`, of whatever bus."""
-    if (folder / "bonding").is_dir():
+    if is_folder(folder / "bonding"):
         return "bond"
-    if (folder / "bridge").is_dir():
+    if is_folder(folder / "bridge"):
         return "bridge"
     if "DEVTYPE=vlan" in (reader.text(folder / "uevent", MISSING) or "").splitlines():
         return "vlan"

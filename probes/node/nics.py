@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from topocheck.probes.node.infiniband import read_infiniband
+from topocheck.probes.node.pci import PciTree
+from topocheck.probes.node.reader import is_folder
 from topocheck.probes.node.roots import Roots
 from topocheck.probes.node.slingshot import read_slingshot
 from topocheck.snapshot import NicId, NicShape, NicState, ProbeFault
@@ -29,20 +30,20 @@ class Nics:
     """Both lists could be read, so that there are no others: a kernel without RDMA lists none."""
 
 
-def read_nics(roots: Roots, places: Mapping[str, str]) -> tuple[Nics, tuple[ProbeFault, ...]]:
-    """RDMA devices, then Slingshot NICs; `places` are node ids of the PCI tree by bus id."""
+def read_nics(roots: Roots, tree: PciTree) -> tuple[Nics, tuple[ProbeFault, ...]]:
+    """RDMA devices, then Slingshot NICs, each with its place in the PCI tree."""
     rdma, refused = read_infiniband(roots)
     slingshot, faults = read_slingshot(roots)
     devices = [*rdma, *slingshot]
     nics = Nics(
         ids=tuple(device.id for device in devices),
-        shapes=tuple(replace(device.shape, pci=places.get(device.id.bus or "")) for device in devices),
+        shapes=tuple(replace(device.shape, pci=tree.places.get(device.id.bus or "")) for device in devices),
         states=tuple(
             NicState(nic=ordinal, ports=device.ports)
             for ordinal, device in enumerate(devices)
             if device.ports
         ),
-        whole=(roots.sys / "class").is_dir() and not any(map(_hides, (*refused, *faults))),
+        whole=is_folder(roots.sys / "class") and not any(map(_hides, (*refused, *faults))),
     )
     return nics, (*refused, *faults)
 

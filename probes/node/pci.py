@@ -47,16 +47,16 @@ def read_pci(roots: Roots) -> tuple[PciTree, tuple[ProbeFault, ...]]:
     wanted = ends | {part for function in listed if function.bus in ends for part in function.path[1:]}
     kept = [examined(reader, roots, function) for function in listed if function.bus in wanted]
     functions = {function.bus: function for function in kept if function.bus in ends}
-    hypervisor, faults = read_hypervisor(roots)
+    hypervisor, _ = read_hypervisor(roots)  # what went wrong there is told with the software
     reason = made_up(functions.values(), hypervisor)
     if reason is not None:
         reader.note("not-supported", roots.sys / "bus/pci/devices", reason)
-        return PciTree(functions=functions), (*reader.faults(), *faults)
+        return PciTree(functions=functions), reader.faults()
     bridges = [function.bus for function in kept if function.kind == "bridge"]
     acs, refused = read_acs(roots, bridges)
     nodes, places = build_tree(kept, acs)
     links = tuple(_links(kept, places))
-    return PciTree(nodes, places, links, functions), (*reader.faults(), *faults, *refused)
+    return PciTree(nodes, places, links, functions), (*reader.faults(), *refused)
 
 
 def made_up(ends: Iterable[PciFunction], hypervisor: str | None) -> str | None:
@@ -87,7 +87,7 @@ def build_tree(
     below = _below(functions)
     nodes: list[PciNode] = []
     places: dict[str, str] = {}
-    roots = sorted((name for name in below if name.startswith("pci")), key=lambda name: _order(name))
+    roots = sorted((name for name in below if name.startswith("pci")), key=_order)
     waiting = [(name, f"root{place}", None) for place, name in reversed(list(enumerate(roots)))]
     stack: list[tuple[str, str, str | None]] = [*waiting]
     while stack:

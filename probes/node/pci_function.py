@@ -12,6 +12,7 @@ from topocheck.probes.node.reader import MISSING, Reader, parse_number
 from topocheck.probes.node.roots import Roots
 
 __all__ = [
+    "AMD",
     "PciFunction",
     "examined",
     "list_functions",

@@ -16,7 +16,7 @@ from typing import Literal
 
 from topocheck.snapshot import ProbeFault
 
-__all__ = ["MISSING", "Kind", "Reader", "kind_of", "parse_number", "printable"]
+__all__ = ["MISSING", "Kind", "Reader", "is_folder", "kind_of", "parse_number", "printable"]
 
 Kind = Literal["absent", "not-permitted", "not-supported", "timeout", "broken"]
 
@@ -53,6 +53,11 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder, so far as this process may look."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises where it may not look
+
+
 class Reader:
     """Reads files for one part of a snapshot and keeps what went wrong."""
 
@@ -80,9 +85,12 @@ class Reader:
             return None
 
     def text(self, path: Path, expected: Collection[int] = ()) -> str | None:
-        """The text of a file without the blanks around it; None if it cannot be read."""
+        """The text of a file without the blanks around it; None if it cannot be read.
+
+        Zero bytes, which no path may hold, are shown as damage.
+        """
         content = self.data(path, expected)
-        return None if content is None else content.decode("utf-8", "replace").strip()
+        return None if content is None else content.decode("utf-8", "replace").replace("\0", "\ufffd").strip()
 
     def number(self, path: Path, expected: Collection[int] = ()) -> int | None:
         """The decimal number in a file; None, and a fault, for other text."""
@@ -111,7 +119,7 @@ class Reader:
                 self.refused(path, error)
             return ()
 
-    def refused(self, path: Path, error: OSError, part: str | None = None) -> None:
+    def refused(self, path: Path | str, error: OSError, part: str | None = None) -> None:
         """Keep an error of the system as a fault."""
         self.note(kind_of(error), path, error.strerror or str(error), part)
 

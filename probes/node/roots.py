@@ -76,11 +76,19 @@ class Roots:
             part = rest.pop(0)
             if part in ("/", ".."):
                 at = self.root if part == "/" or at == self.root else at.parent
-            elif links < MOST_LINKS and (at / part).is_symlink():
-                rest, links = [*(at / part).readlink().parts, *rest], links + 1
+            elif links < MOST_LINKS and (target := link_target(at / part)):
+                rest, links = [*target.parts, *rest], links + 1
             else:
                 at /= part
         return at
+
+
+def link_target(path: Path) -> Path | None:
+    """Where a link leads; None for anything else."""
+    try:
+        return path.readlink()
+    except OSError:
+        return None
 
 
 def read_boot_id(root: Path) -> str | None:

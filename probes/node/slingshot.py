@@ -56,7 +56,9 @@ def _device(reader: Reader, roots: Roots, folder: Path) -> RdmaDevice:
             name=folder.name,
             kind="slingshot",
             numa=None if bus is None else read_numa(reader, function),
-            ports=(Port(state=state, physical=physical, layer="Ethernet", rate_gbps=_rate(reader, function)),),
+            ports=(
+                Port(state=state, physical=physical, layer="Ethernet", rate_gbps=_rate(reader, function)),
+            ),
             model=_model(reader, function),
             virtual=None if bus is None else bool(reader.link(function / "physfn")),
         ),
