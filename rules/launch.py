@@ -46,14 +46,21 @@ def numbers_on(placement: Placement, node: Node) -> list[tuple[int, int]]:
 
 
 def numbers_by_node(placement: Placement) -> dict[int, list[tuple[int, int]]]:
-    """(rank, local rank) of all processes by node position."""
+    """(rank, local rank) of all processes by node position; one that is seen twice is one."""
     claims = placement.inventory.claims[""]
-    found: dict[int, list[tuple[int, int]]] = {}
+    found: dict[int, dict[tuple[int, int], None]] = {}
     for rank, local, machine in zip(claims.rank, claims.local_rank, claims.machine, strict=True):
         place = placement.node_of.get(machine)
         if place is not None and local != UNKNOWN:
-            found.setdefault(place, []).append((rank, local))
-    return found
+            found.setdefault(place, {})[rank, local] = None
+    return {place: list(numbers) for place, numbers in found.items()}
+
+
+def own_gpus(placement: Placement, node: Node) -> bool:
+    """Each process of the node claims a GPU of its own: containers may each count local ranks from 0."""
+    column = placement.columns["claimed"]
+    gpus = [column.gpu[rank] for rank, _ in numbers_on(placement, node) if 0 <= rank < placement.world]
+    return None not in gpus and len(set(gpus)) == len(gpus)
 
 
 def odd(placement: Placement, node: Node) -> str | None:
@@ -61,7 +68,7 @@ def odd(placement: Placement, node: Node) -> str | None:
     numbers = numbers_on(placement, node)
     locals_ = [local for _, local in numbers]
     twice = sorted(local for local, count in Counter(locals_).items() if count > 1)
-    if twice:
+    if twice and not own_gpus(placement, node):
         return f"local ranks {fold(twice)} are held by several processes of it"
     bases = {rank - local for rank, local in numbers}
     node_ranks = node.machine.node_ranks if node.machine else ()
@@ -145,6 +152,10 @@ def node_ranks_complete(ask: Ask, placement: Placement) -> Iterator[Finding]:
             fix="number the nodes 0 to N-1, or correct `nodes:` in the plan",
             cause="node rank out of range",
             subjects=tuple(f"node rank {rank}" for rank in beyond),
+            evidence=tuple(
+                Evidence(source="rank probe", fact=f"node rank {rank} on {first(holders[rank])}")
+                for rank in beyond
+            ),
         )
     if silent:
         ask.gap("node ranks", silent, PROBE)

@@ -106,6 +106,7 @@ def layers_fall_into_stages(ask: Ask, model: Model) -> Iterator[Finding]:
             fix="use fewer stages, or an override that gives each stage a layer",
             cause="empty stage",
             subjects=tuple(f"stage {stage}" for stage in empty),
+            evidence=(Evidence(source="plan", fact=f"layers {model.layers}, pipeline {stages}"),),
         )
 
 

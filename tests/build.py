@@ -6,7 +6,7 @@ a keyword changes is changed in that one node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -250,12 +250,17 @@ def comm(
 ) -> tuple[CommRank, ...]:
     """Members of one communicator on one node, GPUs and processes in order."""
     return tuple(
-        CommRank(
-            comm=name,
-            size=size,
-            rank=rank,
-            at=at(host, line + n),
-            **({"gpu": n, "pid": 9000 + n, "phase": "complete"} | fields),
+        msgspec.structs.replace(
+            CommRank(
+                comm=name,
+                size=size,
+                rank=rank,
+                gpu=n,
+                pid=9000 + n,
+                phase="complete",
+                at=at(host, line + n),
+            ),
+            **fields,
         )
         for n, rank in enumerate(ranks)
     )
@@ -316,8 +321,8 @@ def running(
     *,
     inside: str = "P2P/CUMEM",
     facts: Sequence[LogFact] | None = None,
-    more: dict[str, Sequence[CommRank]] | None = None,
-    edges: dict[str, Sequence[Edge]] | None = None,
+    more: Mapping[str, Sequence[CommRank]] | None = None,
+    edges: Mapping[str, Sequence[Edge]] | None = None,
     **crossing: Any,
 ) -> list[FullSnapshot]:
     """Logs of the healthy job: its world, rings inside the nodes, one connection each way between them."""

@@ -21,7 +21,7 @@ from real import require
 
 from topocheck.probes.node.nvml import GpuReading
 
-__all__ = ["PROBE", "Machine", "Ran", "ask", "chosen", "command", "machine", "parse"]
+__all__ = ["FOLDER", "PROBE", "Machine", "Ran", "ask", "chosen", "command", "machine", "parse"]
 
 FOLDER = Path(__file__).parent / "nvml"
 PROBE = (sys.executable, "-m", "topocheck.probes.node.nvml")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 from build import (
     A40,
     FOUR,
@@ -15,8 +16,8 @@ from build import (
     L40S,
     RING,
     TWO,
+    claims,
     comm,
-    completed,
     edge,
     fact,
     full,
@@ -31,7 +32,7 @@ from build import (
     sockets,
 )
 
-from topocheck.snapshot import Coverage, FullSnapshot, GpuId, Host, Identity, ProbeFault, Source
+from topocheck.snapshot import At, FullSnapshot, GpuId, Host, Identity, JobFact, ProbeFault, Source
 
 __all__ = ["CASES", "Cases", "Job"]
 
@@ -115,6 +116,30 @@ CROSSED = {
     ],
 }
 """TP groups {0, 1, 4, 5} and {2, 3, 6, 7}, which the plan does not have."""
+
+
+def stating(*facts: tuple[str, str, str]) -> list[FullSnapshot]:
+    """The healthy job, and a launch script that states (kind, name, value)."""
+    stated = tuple(
+        JobFact(kind=kind, name=name, value=value, at=At(source="launch.sh", line=n))
+        for n, (kind, name, value) in enumerate(facts, 1)
+    )
+    return [*pair(), FullSnapshot(schema="topocheck.snapshot/1", identity=Identity(host=Host()), job=stated)]
+
+
+def numbered(first: int, second: int) -> list[FullSnapshot]:
+    """The healthy job, its nodes with these node ranks."""
+    parts = claims(range(4), node_rank=first), claims(range(4, 8), node_rank=second)
+    return [msgspec.structs.replace(view, ranks=part) for view, part in zip(pair(), parts, strict=True)]
+
+
+UNNUMBERED = [
+    msgspec.structs.replace(
+        view, ranks=tuple(msgspec.structs.replace(c, local_rank=None) for c in view.ranks)
+    )
+    for view in pair()
+]
+"""The healthy job without local ranks."""
 
 CASES: dict[str, Cases] = {
     "EV001": Cases(
@@ -325,13 +350,58 @@ CASES: dict[str, Cases] = {
     ),
 }
 
-DOMAIN = Job(
-    TWO,
-    [
-        snap("node-a", range(4), model="NVIDIA GB200", fabric=completed()),
-        snap("node-b", range(4, 8), model="NVIDIA GB200", fabric=completed()),
-    ],
-)
-"""Both nodes in one NVLink domain."""
-
-PART = Coverage(gpus="part")
+CASES |= {
+    "ID006": Cases(
+        HEALTHY, Job(TWO, numbered(1, 1)), Job(TWO, UNNUMBERED), SEEN, names=("node-a", "0..3", "node rank 1")
+    ),
+    "ID007": Cases(
+        Job(TWO, numbered(0, 1)),
+        Job(TWO, numbered(0, 0)),
+        HEALTHY,
+        ALONE,
+        names=("node rank 0", "node-a", "node-b"),
+    ),
+    "ID012": Cases(
+        Job(TWO, stating(("processes-per-node", "launcher", "1"), ("processes-per-node", "agent", "4"))),
+        Job(TWO, stating(("processes-per-node", "launcher", "4"), ("processes-per-node", "agent", "4"))),
+        HEALTHY,
+        None,
+        names=("4 tasks", "4 processes", "16", "launch.sh:1"),
+    ),
+    "ID014": Cases(
+        Job(TWO, stating(("rendezvous", "master", "10.0.0.1:29500"))),
+        Job(TWO, stating(("rendezvous", "master", "127.0.0.1:29500"))),
+        HEALTHY,
+        ALONE,
+        names=("127.0.0.1", "master", "launch.sh:1"),
+    ),
+    "OBS001": Cases(
+        Job(TWO, stating(("size", "tensor", "4"), ("size", "pipeline", "2"))),
+        Job(TWO, stating(("size", "tensor", "8"))),
+        HEALTHY,
+        None,
+        names=("tensor 8", "the plan says 4", "launch.sh:1"),
+    ),
+    "TP005": Cases(
+        Job(f"{TWO}model: {{heads: 64}}\n"),
+        Job(f"{TWO}model: {{heads: 66}}\n"),
+        HEALTHY,
+        NO_TENSOR,
+        names=("66", "4"),
+    ),
+    "PP002": Cases(
+        Job(f"{TWO}model: {{layers: 61}}\n"),
+        Job(f"{TWO}model: {{layers: 61}}\nlayers: '30,32'\n"),
+        HEALTHY,
+        ALONE,
+        names=("61", "62"),
+    ),
+    "GR005": Cases(
+        Job(TWO, stating(("nodes", "", "2"), ("gpus-per-node", "", "4"))),
+        Job(TWO, stating(("nodes", "", "2"), ("gpus-per-node", "", "8"))),
+        HEALTHY,
+        None,
+        "warning",
+        ("16 GPUs", "8 ranks", "launch.sh:2"),
+    ),
+}

@@ -59,7 +59,7 @@ def test_a_predicted_index_is_resolved_by_nvml_order() -> None:
     device = asked.device(0)
     assert device
     assert (device.ordinal, device.index, asked.basis) == (3, 0, "predicted")
-    assert device.node.gpu_name(3) in str(device)
+    assert str(device.node.gpu_name(3)) in str(device)
 
 
 def test_a_predicted_index_that_no_gpu_has_is_a_gap() -> None:

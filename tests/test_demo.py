@@ -15,7 +15,7 @@ from topocheck.demo.nccl import IB
 from topocheck.demo.scenario import SCENARIOS, running
 
 BROKEN = [
-    ("tp-split", 1, "TP001", "fail", "ranks 1, 3 are on gpu-b"),
+    ("tp-split", 1, "TP001", "fail", "TP group 0 (ranks 0..3) crosses 2 nodes: gpu-a has ranks 0, 2"),
     ("nvlink-missing", 1, "NV001", "fail", "of gpu-b, rank 6, has 12 active NVLinks of the 18"),
     ("sockets", 1, "OBS003", "fail", "RDMA cannot be used on gpu-a: NCCL found no RDMA device"),
     ("shared-gpu", 1, "ID004", "fail", "ranks 6, 7 share GPU-"),
@@ -64,17 +64,20 @@ def test_the_healthy_job_passes_every_required_rule(here: Path) -> None:
     assert sorted(path.name for path in (here / "topocheck-demo-healthy").rglob("*") if path.is_file()) == [
         "gpu-a.jsonl",
         "gpu-b.jsonl",
+        "job.sbatch",
         "plan.yaml",
     ]
 
 
-def test_the_running_job_leaves_no_rule_undecided() -> None:
+def test_the_running_job_proves_what_only_a_running_job_can() -> None:
     ran = topocheck("demo", "running", "--json", "-")
     report = judged(ran)
     assert ran.code == 0
     assert report["phase"] == "observed"
-    assert set(verdicts(report).values()) == {"pass", "not-applicable"}
-    assert verdicts(report)["OBS003"] == "pass"
+    seen = {rule: verdict for rule, verdict in verdicts(report).items() if rule.startswith(("OBS", "NET"))}
+    assert {"NET009", "OBS001", "OBS002", "OBS003", "OBS006", "OBS008"} <= set(seen)
+    assert set(seen.values()) <= {"pass", "not-applicable"}
+    assert seen["OBS003"] == "pass"
 
 
 @pytest.mark.parametrize(("scenario", "code", "rule", "verdict", "words"), BROKEN)

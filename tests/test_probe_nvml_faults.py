@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import nvml_expected as expected
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvml_machine import PROBE, Machine, ask, command, library, machine, parse
+from nvml_machine import FOLDER, PROBE, Machine, ask, command, library, machine, parse
 
 from topocheck.probes.node.nvml import GpuReading, read_gpus
 from topocheck.probes.node.roots import Roots
@@ -77,9 +78,10 @@ def test_a_gpu_that_is_lost_on_the_way_keeps_what_it_said_before() -> None:
 
 
 def test_a_broken_pair_blames_neither_gpu() -> None:
-    reading = ask(BRIDGES + "fail nvmlDeviceGetP2PStatus 2 15").reading
-    assert reading.faults == (fault("broken", "nvmlDeviceGetP2PStatus on GPUs 2, 3", "GPU is lost", "peers"),)
-    assert {peer.a for peer in reading.peers} == {0, 1, 2, 3}
+    reading = ask(BRIDGES + "fail nvmlDeviceGetP2PStatus 0 15").reading
+    path = "nvmlDeviceGetP2PStatus on GPUs 0..3"
+    assert reading.faults == (fault("broken", path, "GPU is lost", "peers"),)
+    assert {peer.a for peer in reading.peers} == {1, 2, 3}
 
 
 def test_gpus_that_may_not_be_opened_are_left_out_and_told() -> None:
@@ -345,19 +347,19 @@ def test_the_double_takes_no_call_but_those_of_nvidias_header() -> None:
     assert all(name.startswith("nvml") for name in names)
 
 
-CALLS = (
-    "ComputeMode ComputeRunningProcesses_v3 CpuAffinity CudaComputeCapability CurrentClocksEventReasons EccMode "
-    "FieldValues GpuFabricInfoV HandleByIndex_v2 MemoryAffinity MemoryInfo_v2 MigMode MinorNumber ModuleId Name "
-    "NumaNodeId NvLinkRemoteDeviceType NvLinkRemotePciInfo_v2 NvLinkState NvLinkVersion P2PStatus PciInfo_v3 "
-    "PlatformInfo RemappedRows Serial TopologyCommonAncestor TotalEccErrors UUID VirtualizationMode"
-).split()
+def device_calls() -> list[str]:
+    """Everything that the double can refuse about one GPU."""
+    source = (FOLDER / "nvml_double.c").read_text(encoding="utf-8")
+    return sorted(set(re.findall(r"\b(nvmlDeviceGet\w+)[(,]", source)) - {"nvmlDeviceGetCount_v2"})
+
+
 CODES = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 17, 20, 21, 25, 26, 28, 29, 77, 999]
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.dictionaries(st.sampled_from(CALLS), st.sampled_from(CODES), min_size=1, max_size=6))
+@given(st.dictionaries(st.sampled_from(device_calls()), st.sampled_from(CODES), min_size=1, max_size=6))
 def test_whatever_one_gpu_refuses_the_others_are_read(refusals: dict[str, int]) -> None:
-    lines = "\n".join(f"fail nvmlDeviceGet{call} 1 {code}" for call, code in refusals.items())
+    lines = "\n".join(f"fail {call} 1 {code}" for call, code in refusals.items())
     ran, whole = ask(BRIDGES + lines), ask(BRIDGES).reading
     assert ran.code == 0, ran.err
     assert "Traceback" not in ran.err

@@ -46,6 +46,14 @@ def test_a_later_view_may_tell_apart_what_was_untied() -> None:
     assert registry.still_untied() == ()
 
 
+def test_a_later_view_may_show_that_two_were_one() -> None:
+    registry, ties = joined(
+        gpus(count=1, bus=False, nvml=False), gpus(count=1, uuid=False, nvml=False), gpus(count=1)
+    )
+    assert ties[2] == [0]
+    assert (registry.twins(), registry.still_untied()) == ({1: 0}, ())
+
+
 def test_gpus_of_one_view_are_never_taken_for_one() -> None:
     registry, _ = joined((GpuId(uuid="GPU-1"), GpuId(bus="0000:01:00.0")))
     assert registry.still_untied() == ()
@@ -97,15 +105,17 @@ def test_a_model_with_and_without_its_vendor_is_no_conflict() -> None:
     assert joined(*views)[0].conflicts == []
 
 
-KINDS = st.fixed_dictionaries({name: st.booleans() for name in ("uuid", "bus", "nvml")})
+KINDS = st.tuples(st.booleans(), st.booleans(), st.booleans())
 
 
 @given(st.lists(st.tuples(KINDS, st.permutations(range(4))), min_size=1, max_size=4))
 @settings(max_examples=60, deadline=None)
 def test_each_gpu_of_a_view_has_a_place_of_its_own_and_keeps_its_identity(
-    views: list[tuple[dict[str, bool], list[int]]],
+    views: list[tuple[tuple[bool, bool, bool], list[int]]],
 ) -> None:
-    shown = [tuple(gpus(**kinds)[n] for n in order) for kinds, order in views]
+    shown = [
+        tuple(gpus(uuid=uuid, bus=bus, nvml=nvml)[n] for n in order) for (uuid, bus, nvml), order in views
+    ]
     registry, ties = joined(*shown)
     assert registry.conflicts == registry.two_uuids == []
     for view, places in zip(shown, ties, strict=True):

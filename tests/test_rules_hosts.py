@@ -69,9 +69,7 @@ def bare(*edges: Edge) -> list[FullSnapshot]:
     return [log("node-a", comm(RING, range(4)), edges=edges, identity=identity), running()[1]]
 
 
-def test_two_ranks_with_one_device_number_and_nothing_to_tell_them_apart_are_told_with_the_other_reading() -> (
-    None
-):
+def test_two_ranks_with_one_device_number_alone_are_told_with_the_other_reading() -> None:
     found = of(*bare(*local((1, "1"), (2, "2"), (3, "2"))))
     text = text_of(found)
     assert found.verdict == "fail"

@@ -73,7 +73,10 @@ class _Gaps:
             )
             for (need, supply), (about, rules) in self.found.items()
         ]
-        order = sorted(range(len(reports)), key=lambda index: not reports[index].required)
+        order = sorted(
+            range(len(reports)),
+            key=lambda index: (not reports[index].required, "EV001" not in reports[index].rules),
+        )
         places = {old: new for new, old in enumerate(order)}
         return [reports[index] for index in order], [places[index] for index in range(len(reports))]
 
@@ -108,7 +111,7 @@ def build_report(
         verdict=verdict,
         exit_code=0 if gate.exit_zero and reason != "internal_error" else code,
         exit_reason=reason,
-        sentence=sentence(rules, counts, open_rules, broken, verdict),
+        sentence=sentence(rules, counts, open_rules, broken, verdict, absent=absent_nodes(placement, reason)),
         job=job_line(placement),
         phase=placement.phase,
         counts=counts,
@@ -200,15 +203,25 @@ def outcome(
     return "pass", 0, "passed"
 
 
+def absent_nodes(placement: Placement, reason: ExitReason) -> list[str]:
+    """Expected nodes of which nothing was seen, where that is why the gate stays shut."""
+    if reason != "nodes_missing":
+        return []
+    return [node.name for node in placement.nodes[: placement.expected] if node.machine is None]
+
+
 def sentence(
     rules: Sequence[RuleReport],
     counts: Counts,
     open_rules: Sequence[str],
     broken: Sequence[str],
     verdict: Outcome,
+    *,
+    absent: Sequence[str],
 ) -> str:
     """The verdict in one sentence, unknowns counted; the word itself (pass, fail, unknown) goes before it."""
-    unknown = f"; {len(open_rules)} required rules undecided ({first(open_rules, 6)})" if open_rules else ""
+    waiting = plural(len(open_rules), "required rule")
+    unknown = f"; {waiting} undecided ({first(open_rules, 6)})" if open_rules else ""
     worst = next(
         ((rule, f) for level in RANK for rule in rules for f in rule.findings if f.severity == level), None
     )
@@ -221,10 +234,9 @@ def sentence(
         return f"topocheck itself broke in {first(broken, 2)}: not the job's fault, and no pass"
     warned = f"; {plural(counts.warnings, 'warning')}" if counts.warnings else ""
     if verdict == "unknown":
-        return (
-            f"nothing is proven wrong, and {plural(len(open_rules), 'required rule')} "
-            f"lack{'s' if len(open_rules) == 1 else ''} evidence ({first(open_rules, 8)}){warned}"
-        )
+        missing = f"{first(absent, 4)} never reported" if absent else "nothing is proven wrong"
+        lack = "lacks" if len(open_rules) == 1 else "lack"
+        return f"{missing}, and {waiting} {lack} evidence ({first(open_rules, 8)}){warned}"
     predicted = any(rule.basis == "predicted" and rule.verdict == "pass" for rule in rules)
     proof = "predicted, not proven: " if predicted else ""
     rest = plural(counts.unknown, "optional rule") if counts.unknown else ""

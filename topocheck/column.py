@@ -143,6 +143,8 @@ def claimed(claims: ClaimColumns, index: int) -> Sighting:
 def observed_column(seen: Sightings, world: int) -> Column:
     """What communicators of the world's size prove. `node` holds machine indexes at first."""
     column = blank("observed", world)
+    if not seen.communicators:
+        return column
     for comm in world_communicators(seen, world):
         fill(column, comm.everyone(), world)
     fill(column, tagged_members(seen), world)

@@ -23,11 +23,11 @@ def domain_of(node: Node) -> str | bool | None:
 
     False if it proves that there is none beyond the host; None if it is not known.
     """
-    machine = node.machine
-    if machine is None or not machine.fabric:
-        return None
+    spans = {spans_hosts(model) for model in node.models}
+    if False in spans:
+        return False
     found: set[str | bool | None] = set()
-    for fabric, _ in machine.fabric:
+    for fabric, _ in node.machine.fabric if node.machine else ():
         uuid = fabric.cluster_uuid
         if uuid is not None and uuid.replace("-", "").strip("0") == "":
             found.add(False)
@@ -35,8 +35,7 @@ def domain_of(node: Node) -> str | bool | None:
             found.add(None)
         else:
             found.add(f"{uuid}.{fabric.clique}")
-    spans = {spans_hosts(model) for model in node.models}
-    if False in spans or found == {False}:
+    if found == {False}:
         return False
     return found.pop() if len(found) == 1 and spans == {True} else None
 

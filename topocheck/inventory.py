@@ -8,7 +8,7 @@ not tie stays apart. Two sources that contradict each other are kept as conflict
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -71,6 +71,8 @@ class Machine:
     """NVML index of each GPU as an unrestricted process counts; None where it is not shown."""
     untied: tuple[tuple[int, int], ...] = ()
     """Pairs of ordinals that may be one GPU: two views name them by different means."""
+    twins: dict[int, int] = field(default_factory=dict)
+    """Ordinals that a later view showed to be the GPU of a lower ordinal, with that one."""
     two_uuids: tuple[Conflict, ...] = ()
     """One bus id with two UUIDs under one boot id."""
 
@@ -188,8 +190,14 @@ class Inventory:
 
     def arrange(self) -> None:
         """Put the hosts in an order that does not hang on the order of the input: by name, then boot id."""
-        machines = self.machines
-        order = sorted(range(len(machines)), key=lambda index: sort_key(machines[index]))
+        machines, order = self.machines, list(range(len(self.machines)))
+        self._join_twins()
+        # Each sort keeps the order of the one before: names of one length in order, short ones first, so
+        # that node-9 stands before node-10.
+        names = [machine.name for machine in machines]
+        order.sort(key=[machine.host.boot_id or "" for machine in machines].__getitem__)
+        order.sort(key=names.__getitem__)
+        order.sort(key=list(map(len, names)).__getitem__)
         if order == list(range(len(order))):
             return
         new = [0] * len(order)
@@ -199,6 +207,24 @@ class Inventory:
         for columns in self.claims.values():
             columns.machine = [new[index] for index in columns.machine]
         self.names.renumber(new)
+
+    def _join_twins(self) -> None:
+        """Give what was said of one GPU under two ordinals to the lower one."""
+        twins = {
+            (index, b): a for index, machine in enumerate(self.machines) for b, a in machine.twins.items()
+        }
+        if not twins:
+            return
+        for columns in self.claims.values():
+            seats = zip(columns.machine, columns.gpu, strict=True)
+            columns.gpu = [twins.get(seat, seat[1]) for seat in seats]
+        for index, machine in enumerate(self.machines):
+            whole = range(len(machine.gpus))
+            machine.observed = tuple(
+                (seen, [twins.get((index, gpu), gpu) for gpu in (ties or whole)])
+                for seen, ties in machine.observed
+            )
+            machine.twins = {}
 
     def _create(self, snapshot: Snapshot) -> int:
         """A host seen for the first time: the common, fast path.
@@ -309,17 +335,12 @@ class Inventory:
         one_boot = None not in (machine.host.boot_id, identity.host.boot_id)
         registry = Registry(list(machine.gpus), list(machine.untied), before(machine), at, one_boot=one_boot)
         ties = registry.tie(identity.gpus)
+        machine.twins |= registry.twins()
         machine.gpus, machine.untied = GpuList(registry.gpus), registry.still_untied()
         machine.numbering = numbering(registry.gpus)
         machine.conflicts += tuple(registry.conflicts)
         machine.two_uuids += tuple(registry.two_uuids)
         return ties
-
-
-def sort_key(machine: Machine) -> tuple[int, str, str]:
-    """Names of one length in order, short ones first: node-9 before node-10."""
-    name = machine.name
-    return len(name), name, machine.host.boot_id or ""
 
 
 def before(machine: Machine) -> At | None:

@@ -218,11 +218,11 @@ class Placement:
         return found
 
     @cached_property
-    def _kept(self) -> dict[str, object]:
+    def _kept(self) -> dict[Hashable, object]:
         return {}
 
-    def keep(self, name: str, make: Callable[[Placement], Kept]) -> Kept:
-        """What `make` derives from this placement, derived once."""
+    def keep(self, name: Hashable, make: Callable[[Placement], Kept]) -> Kept:
+        """What `make` derives from this placement, derived once under this name."""
         if name not in self._kept:
             self._kept[name] = make(self)
         return cast("Kept", self._kept[name])
@@ -294,15 +294,19 @@ def predict(engine: Engine, layout: Layout, nodes: int) -> Column:
 
 
 def seats_of(by_machine: dict[Basis, Column], predicted: Column) -> dict[int, Counter[int]]:
-    """For each machine, how many of its ranks the formula puts at each place."""
+    """For each machine, how many of its ranks the formula puts at each place.
+
+    Ranks that are claimed count only for machines of which none was observed.
+    """
     seats: dict[int, Counter[int]] = {}
-    for column in by_machine.values():
-        if column.empty:
-            continue
-        pairs = Counter(zip(column.node, predicted.node, strict=True))
+    for basis in ("observed", "claimed"):
+        column = by_machine[basis]
+        found: dict[int, Counter[int]] = {}
+        pairs = Counter(zip(column.node, predicted.node, strict=True)) if not column.empty else {}
         for (machine, place), count in pairs.items():
             if machine is not None and place is not None:
-                seats.setdefault(machine, Counter())[place] += count
+                found.setdefault(machine, Counter())[place] += count
+        seats = found | seats
     return seats
 
 

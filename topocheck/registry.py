@@ -63,8 +63,13 @@ class Registry:
         return ties
 
     def still_untied(self) -> tuple[tuple[int, int], ...]:
-        """Pairs that the view did not tell apart."""
-        return tuple((a, b) for a, b in self.untied if may_be_one(self.gpus[a], self.gpus[b]))
+        """Pairs that the views so far neither tell apart nor tie."""
+        pairs = [(a, b) for a, b in self.untied if may_be_one(self.gpus[a], self.gpus[b])]
+        return tuple((a, b) for a, b in pairs if not is_one(self.gpus[a], self.gpus[b]))
+
+    def twins(self) -> dict[int, int]:
+        """Ordinals that a later view showed to be the GPU of an earlier one, with that one."""
+        return {b: a for a, b in self.untied if is_one(self.gpus[a], self.gpus[b])}
 
     def _contradict(self, known: GpuId, seen: GpuId) -> None:
         """Keep what the views say differently; two UUIDs at one bus id of one boot apart."""
@@ -94,6 +99,11 @@ def join_gpu(known: GpuId, seen: GpuId) -> GpuId:
     if own and seen.nvml is not None:
         fields |= {"nvml": seen.nvml, "scope": seen.scope}
     return msgspec.structs.replace(known, **fields) if fields else known
+
+
+def is_one(known: GpuId, seen: GpuId) -> bool:
+    """Something that names both is equal, and nothing speaks against it."""
+    return find_gpu([known], seen) is not None and not disagree(known, seen)
 
 
 def may_be_one(known: GpuId, seen: GpuId) -> bool:

@@ -207,6 +207,8 @@ class Fabric(Record, frozen=True, kw_only=True):
 
     gpus: tuple[int, ...] = ()
     """Ordinals in `identity.gpus`; () is all GPUs of the node."""
+    unnamed: bool = False
+    """It is of some GPU of the node and the text does not show of which; `gpus` is () then too."""
     cluster_uuid: str | None = None
     """Cluster UUID, 32 hex digits in the order of nvidia-smi, dashes removed;
     all zero means no domain beyond this host."""
@@ -501,6 +503,8 @@ class JobFact(Record, frozen=True, kw_only=True):
     coordinates                 name: global rank, value: where the engine put it, `pipeline 1, tensor 3`
     process                     name: pid, value: its coordinates by its title, `pipeline 1, tensor 3`
     device                      name: coordinates, value: index of the physical GPU that they drive
+    nvlink-domain               name: global rank, value: cluster UUID and clique of its GPU's NVLink fabric,
+                                32 hex digits, a dot and a number; all zero means none beyond the host
     group-spans-nodes           name: axis, value: the engine's own words
     reserved-gpus               name: node, value: number of GPUs that the scheduler gave the job there
     bundles                     name: node that one is pinned to, value: number of Ray bundles waited for
@@ -547,6 +551,8 @@ class Software(Record, frozen=True, kw_only=True):
     """PyTorch version."""
     hypervisor: str | None = None
     """What the machine is a virtual machine of, `unnamed` where it does not say; None if it shows none."""
+    fabric_manager: str | None = None
+    """NVIDIA's fabric manager, which has to be of the driver's version."""
     open_driver: bool | None = None
     """The NVIDIA kernel module is the open one, which can share GPU memory as dma-buf."""
 
@@ -578,7 +584,7 @@ class VerbsDevice(Record, frozen=True, kw_only=True):
     """One /dev/infiniband/uverbsN: what a process opens to use an RDMA device."""
 
     name: str
-    """uverbsN."""
+    """uverbsN; empty where only the RDMA device is shown."""
     nic: str | None = None
     """Kernel name of its RDMA device."""
     openable: bool | None = None
@@ -610,7 +616,8 @@ class Verbs(Record, frozen=True, kw_only=True):
     providers: tuple[str, ...] = ()
     """Drivers of libibverbs that are installed: mlx5, efa."""
     peer_memory: str | None = None
-    """Kernel module that gives NICs access to GPU memory: nvidia_peermem or nv_peer_mem."""
+    """Kernel module that gives NICs access to GPU memory: nvidia_peermem or nv_peer_mem; empty if all
+    modules were listed and neither is loaded."""
     dma_buf: bool | None = None
     """Kernel and NVIDIA driver can share GPU memory as dma-buf instead; None without such a driver."""
     plugins: tuple[Library, ...] = ()
@@ -698,6 +705,8 @@ class PortState(Record, frozen=True, kw_only=True):
     """Local id of the subnet manager; 0 is none, as always with Ethernet."""
     gids: tuple[Gid, ...] | None = None
     """GIDs that are set; None if the table was not read."""
+    gids_cut: bool = False
+    """More GIDs may be set than are listed."""
     counters: dict[str, int] = {}
     """Traffic and errors since the driver was loaded, by the kernel's names; data in words of 4 bytes."""
 

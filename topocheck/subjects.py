@@ -27,9 +27,11 @@ __all__ = [
     "loads",
     "members",
     "replica_of",
+    "side_by_side",
     "stage_boundaries",
     "tensor_groups",
     "told_by",
+    "within_nodes",
     "without_nvlink",
 ]
 
@@ -123,8 +125,10 @@ def find_loads(placement: Placement) -> dict[Hashable, list[Load]]:
     """Sort all nodes that carry ranks into situations."""
     gpu, kinds = placement.placed.gpu, node_kinds(placement)
     found: dict[Hashable, list[Load]] = {}
+    alike: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
     for place, ranks in placement.ranks_on.items():
         gpus = tuple([gpu[rank] for rank in ranks])
+        gpus = alike.setdefault(gpus, gpus)
         key: Hashable = place if kinds[place] is None else (kinds[place], gpus)
         found.setdefault(key, []).append(Load(placement.nodes[place], tuple(ranks), gpus))
     if placement.unplaced:
@@ -142,16 +146,22 @@ def stage_boundaries(placement: Placement) -> Situations[Boundary] | NotApplicab
     return found
 
 
-def crossings(placement: Placement) -> Situations[Boundary] | NotApplicable:
-    """Pairs of nodes that any group of the plan joins, neighbours in the group's order."""
+def within_nodes(placement: Placement) -> NotApplicable | None:
+    """Proof that no group of the plan joins two nodes."""
     if placement.world == 1:
         return NotApplicable("one rank")
-    found = placement.keep(
-        "crossings", lambda p: crossing_pairs(p, tuple(n for n, size in p.layout.axes if size > 1))
-    )
-    if not found:
-        return NotApplicable("no group crosses nodes")
-    return found
+    if placement.unplaced:
+        return None
+    sizes = placement.layout.sizes
+    if any(size > 1 and next(side_by_side(placement, axis), None) for axis, size in sizes.items()):
+        return None
+    return NotApplicable("no group crosses nodes")
+
+
+def crossings(placement: Placement) -> Situations[Boundary] | NotApplicable:
+    """Pairs of nodes that any group of the plan joins, neighbours in the group's order."""
+    kinds = tuple(name for name, size in placement.layout.axes if size > 1)
+    return within_nodes(placement) or placement.keep("crossings", lambda p: crossing_pairs(p, kinds))
 
 
 def crossing_pairs(placement: Placement, kinds: tuple[str, ...]) -> dict[Hashable, list[Boundary]]:
@@ -173,21 +183,26 @@ def crossing_pairs(placement: Placement, kinds: tuple[str, ...]) -> dict[Hashabl
 
 
 def neighbours(placement: Placement, axis: str) -> Iterator[tuple[Places, tuple[int, int]]]:
-    """Places of neighbours along an axis with the lowest ranks that have them.
+    """Places of neighbours along an axis with the lowest ranks that have them."""
+    stride = placement.layout.strides[axis]
+    for start, lower, upper in side_by_side(placement, axis):
+        ranks = range(start, start + len(lower))
+        last_wins = zip(zip(reversed(lower), reversed(upper), strict=True), reversed(ranks), strict=True)
+        for places, rank in sorted(dict(last_wins).items(), key=itemgetter(1)):
+            yield places, (rank, rank + stride)
 
-    Neighbours are one stride apart, so that columns are laid side by side and no group is made: 100,000
-    ranks take some milliseconds.
+
+def side_by_side(placement: Placement, axis: str) -> Iterator[tuple[int, list[int | None], list[int | None]]]:
+    """(first rank, places of the ranks from it on, places of their neighbours), where the two differ.
+
+    Neighbours are one stride apart, so that no group is made: 100,000 ranks take some milliseconds.
     """
     column, stride = placement.placed.node, placement.layout.strides[axis]
     span = stride * placement.layout.sizes[axis]
     for start in range(0, placement.world, span):
         lower, upper = column[start : start + span - stride], column[start + stride : start + span]
-        if lower == upper:
-            continue
-        ranks = range(start, start + span - stride)
-        last_wins = zip(zip(reversed(lower), reversed(upper), strict=True), reversed(ranks), strict=True)
-        for places, rank in sorted(dict(last_wins).items(), key=itemgetter(1)):
-            yield places, (rank, rank + stride)
+        if lower != upper:
+            yield start, lower, upper
 
 
 def scattered(placement: Placement, kind: str) -> Iterator[tuple[Places, tuple[int, int]]]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-__all__ = ["Subnet", "attribute", "parse_fib_trie", "parse_if_inet6", "parse_routes"]
+__all__ = ["Subnet", "attribute", "parse_devices", "parse_fib_trie", "parse_if_inet6", "parse_routes"]
 
 IPV4_LINE = re.compile(r"\s*\|--\s+([0-9]{1,3}(?:\.[0-9]{1,3}){3})\s*")
 LOCAL_LINE = re.compile(r"\s*/32 host LOCAL\s*")
@@ -22,6 +22,11 @@ class Subnet(NamedTuple):
 
     device: str
     network: ipaddress.IPv4Network
+
+
+def parse_devices(text: str) -> frozenset[str]:
+    """Names of the network devices of a namespace, from /proc/net/dev."""
+    return frozenset(line.partition(":")[0].strip() for line in text.splitlines() if ":" in line)
 
 
 def parse_fib_trie(text: str) -> tuple[str, ...]:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from topocheck.probes.capture.bus import make_bus
 from topocheck.probes.node.pci import PciTree
 from topocheck.probes.node.pci_function import AMD, read_numa
@@ -61,10 +59,13 @@ def read_amd(roots: Roots, tree: PciTree) -> tuple[AmdGpus, tuple[ProbeFault, ..
     nodes = {number: parse_properties(text) for number, text in texts.items() if text is not None}
     gpus = {number: node for number, node in nodes.items() if node.get("simd_count")}
     ordinals = {number: ordinal for ordinal, number in enumerate(gpus)}
+    functions = roots.sys / "bus/pci/devices"
     ids = tuple(_id(node) for node in gpus.values())
     shapes = tuple(
-        replace(
-            _shape(reader, folder / str(number), roots.sys / "bus/pci/devices" / (gpu.bus or "none")),
+        GpuShape(
+            model=_model(reader, functions / (gpu.bus or "none"), gpus[number]),
+            memory_bytes=sum(_memory(reader, folder / str(number))) or None,
+            numa=read_numa(reader, functions / (gpu.bus or "none")),
             pci=tree.places.get(gpu.bus or ""),
             links=_links(reader, folder / str(number), ordinals),
         )
@@ -86,14 +87,15 @@ def _id(node: Mapping[str, int]) -> GpuId:
     )
 
 
-def _shape(reader: Reader, folder: Path, function: Path) -> GpuShape:
-    """What its node and its PCI function say of one GPU."""
-    name = reader.text(function / "product_name", MISSING) or reader.text(folder / "name", MISSING)
-    return GpuShape(
-        model=name[:100] if name else None,
-        memory_bytes=sum(_memory(reader, folder)) or None,
-        numa=read_numa(reader, function),
-    )
+def _model(reader: Reader, function: Path, node: Mapping[str, int]) -> str | None:
+    """Product name, where the board has one; else its architecture: 90402 is gfx942, 90010 gfx90a."""
+    name = reader.text(function / "product_name", MISSING)
+    if name:
+        return name[:100]
+    version = node.get("gfx_target_version")
+    if not version:
+        return None
+    return f"AMD gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
 def _memory(reader: Reader, folder: Path) -> Iterator[int]:
@@ -104,7 +106,7 @@ def _memory(reader: Reader, folder: Path) -> Iterator[int]:
 
 
 def _links(reader: Reader, folder: Path, ordinals: Mapping[int, int]) -> tuple[NvLink, ...] | None:
-    """XGMI links to other GPUs; None if the list could not be read.
+    """XGMI links to other GPUs, some of which may be hidden; None if the list could not be read.
 
     The driver lists a link only once the hive is joined, so each listed one is up.
     """
@@ -112,8 +114,7 @@ def _links(reader: Reader, folder: Path, ordinals: Mapping[int, int]) -> tuple[N
     parts = list(_parts(reader, folder / "io_links"))
     if len(parts) < len(listed) or not listed:
         return None
-    far = [part.get("node_to", -1) for part in parts if part.get("type") == XGMI]
-    peers = [ordinals[node] for node in far if node in ordinals]
+    peers = [ordinals.get(part.get("node_to", -1)) for part in parts if part.get("type") == XGMI]
     return tuple(NvLink(link=n, active=True, remote="gpu", peer=peer) for n, peer in enumerate(peers))
 
 

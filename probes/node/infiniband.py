@@ -10,20 +10,18 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from topocheck.probes.capture.bus import parse_bus
 from topocheck.probes.node.infiniband_port import read_port, read_port_state
-from topocheck.probes.node.pci_function import read_numa
+from topocheck.probes.node.pci_function import function_in, read_numa
 from topocheck.probes.node.reader import MISSING, Reader
 from topocheck.probes.node.roots import Roots
 from topocheck.snapshot import NicId, NicShape, PortState, ProbeFault
 
 __all__ = ["RdmaDevice", "Signs", "judge", "parse_guid", "read_infiniband"]
 
-AMAZON, CORNELIS, INTEL = 0x1D0F, 0x434E, 0x8086
+AMAZON, CORNELIS = 0x1D0F, 0x434E
 """PCI vendors."""
 FABRIC_CLASS = 0x0208
 """PCI class of Omni-Path adapters."""
-CHANNEL_ADAPTER = 1
 NODE_TYPES = {4: "iwarp", 5: "usnic", 6: "usnic"}
 """node_type by number (RDMA_NODE_* in rdma/ib_verbs.h); 1 is a channel adapter, 7 unspecified."""
 LAYERS = ("InfiniBand", "Ethernet")
@@ -101,10 +99,11 @@ def _device(reader: Reader, roots: Roots, folder: Path) -> RdmaDevice:
     board = reader.text(folder / "board_id", MISSING) or None
     ports = [number for name in reader.names(folder / "ports") if (number := _port_number(name))]
     shapes = tuple(read_port(reader, folder, number) for number in ports)
+    soft = "virtual" in target
     signs = Signs(
-        virtual="virtual" in target,
-        vendor=_hexadecimal(reader, function / "vendor"),
-        code=(_hexadecimal(reader, function / "class") or 0) >> 8 or None,
+        virtual=soft,
+        vendor=None if soft else _hexadecimal(reader, function / "vendor"),
+        code=None if soft else (_hexadecimal(reader, function / "class") or 0) >> 8,
         node_type=_node_type(reader, folder),
         board=board or "",
         lag=_is_lag(reader, roots, folder, function),
@@ -125,7 +124,7 @@ def _device(reader: Reader, roots: Roots, folder: Path) -> RdmaDevice:
             model=reader.text(folder / "hca_type", MISSING) or None,
             board=board,
             firmware=reader.text(folder / "fw_ver", MISSING) or None,
-            virtual=None if bus is None or signs.virtual else bool(reader.link(function / "physfn")),
+            virtual=None if signs.vendor is None else bool(reader.link(function / "physfn")),
         ),
         tuple(read_port_state(reader, folder, number) for number in ports),
     )
@@ -143,11 +142,7 @@ def _bus(reader: Reader, roots: Roots, folder: Path, target: tuple[str, ...]) ->
     carrier = reader.text(folder / "parent", MISSING) if "virtual" in target else None
     if carrier and "/" not in carrier:
         target = reader.link(roots.sys / "class/net" / carrier)
-    found = [bus for part in target if part.count(":") == 2 and (bus := parse_bus(part)) is not None]
-    if found:
-        return found[-1]
-    device = reader.link(folder / "device")
-    return parse_bus(device[-1]) if device and device[-1].count(":") == 2 else None
+    return function_in(target) or function_in(reader.link(folder / "device"))
 
 
 def _is_lag(reader: Reader, roots: Roots, folder: Path, function: Path) -> bool:

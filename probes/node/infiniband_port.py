@@ -116,11 +116,19 @@ def read_port_state(reader: Reader, device: Path, number: int) -> PortState:
     folder = device / "ports" / str(number)
     return PortState(
         port=number,
-        lid=parse_lid(reader.text(folder / "lid") or ""),
-        sm_lid=parse_lid(reader.text(folder / "sm_lid") or ""),
+        lid=_lid(reader, folder / "lid"),
+        sm_lid=_lid(reader, folder / "sm_lid"),
         gids=_gids(reader, folder),
         counters=dict(_counters(reader, device, folder)),
     )
+
+
+def _lid(reader: Reader, path: Path) -> int | None:
+    text = reader.text(path)
+    lid = None if text is None else parse_lid(text)
+    if text is not None and lid is None:
+        reader.note("broken", path, f"expected a local id, found {text[:40]!r}")
+    return lid
 
 
 def _gids(reader: Reader, folder: Path) -> tuple[Gid, ...] | None:

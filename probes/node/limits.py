@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
-from topocheck.probes.node.container import parse_cgroups, read_container
+from topocheck.probes.node.container import read_container
 from topocheck.probes.node.reader import MISSING, Reader, is_folder
 from topocheck.probes.node.roots import Roots
 from topocheck.snapshot import Limits, ProbeFault
@@ -77,7 +78,7 @@ def read_limits(roots: Roots) -> tuple[Limits, tuple[ProbeFault, ...]]:
         ipc_lock=parse_capability(reader.text(roots.proc / "self/status") or "", IPC_LOCK),
         shm_bytes=size,
         shm_free_bytes=free,
-        memory_bytes=_memory(reader, roots),
+        memory_bytes=_memory(reader, roots, container.cgroups),
         hugepages_bytes=parse_hugepages(reader.text(roots.proc / "meminfo") or ""),
     )
     return found, (*reader.faults(), *faults)
@@ -97,13 +98,12 @@ def _shared_memory(reader: Reader, roots: Roots) -> tuple[int | None, int | None
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
-def _memory(reader: Reader, roots: Roots) -> int | None:
+def _memory(reader: Reader, roots: Roots, groups: Mapping[str, str]) -> int | None:
     """The smallest memory limit on the way from the process's cgroup to the root; -1 if none has one.
 
     Version 2 has one tree, version 1 one for each controller. Where the container sees its own cgroup as
     the root, the path of the host leads nowhere and the root's file is the container's.
     """
-    groups = parse_cgroups(reader.text(roots.proc / "self/cgroup") or "")
     mounted = roots.sys / "fs/cgroup"
     if "memory" in groups:
         folder, path, name = mounted / "memory", groups["memory"], "memory.limit_in_bytes"

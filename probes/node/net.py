@@ -9,8 +9,14 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from topocheck.probes.capture.bus import parse_bus
-from topocheck.probes.node.addresses import attribute, parse_fib_trie, parse_if_inet6, parse_routes
+from topocheck.probes.node.addresses import (
+    attribute,
+    parse_devices,
+    parse_fib_trie,
+    parse_if_inet6,
+    parse_routes,
+)
+from topocheck.probes.node.pci_function import function_in
 from topocheck.probes.node.reader import MISSING, Reader, is_folder
 from topocheck.probes.node.roots import Roots
 from topocheck.snapshot import Netdev, ProbeFault
@@ -43,7 +49,7 @@ def read_net(roots: Roots) -> tuple[tuple[Netdev, ...], tuple[ProbeFault, ...]]:
     names = [name for name in reader.names(folder) if is_folder(folder / name)]  # bonding_masters is a file
     tables = _tables(roots)
     ipv6 = parse_if_inet6(reader.text(tables / "if_inet6", MISSING) or "")  # a kernel may have no IPv6
-    ipv4 = _ipv4(reader, roots, tables, names)
+    ipv4 = _ipv4(reader, roots, tables, names) if _agree(reader, tables, folder, names) else None
     found = []
     for name in names:
         addresses = None if ipv4 is None else (*ipv4.get(name, ()), *ipv6.get(name, ()))
@@ -59,6 +65,16 @@ def _tables(roots: Roots) -> Path:
     """
     first = roots.proc / "1/net"
     return first if roots.root != Path("/") and is_folder(first) else roots.proc / "net"
+
+
+def _agree(reader: Reader, tables: Path, folder: Path, names: list[str]) -> bool:
+    """The tables are of the namespace of /sys; in a container that was given its host's /sys they are not."""
+    listed = reader.text(tables / "dev", MISSING)
+    if listed is None or parse_devices(listed) == {*names}:
+        return True
+    reason = f"shows another network namespace than {tables}: nobody's address can be told"
+    reader.note("not-supported", folder, reason)
+    return False
 
 
 def _ipv4(
@@ -92,12 +108,11 @@ def _first_address(name: str) -> str | None:
 
 def _netdev(reader: Reader, folder: Path, addresses: tuple[str, ...] | None) -> Netdev:
     master = reader.link(folder / "master")
-    device = reader.link(folder / "device")
     speed = reader.number(folder / "speed", {*MISSING, errno.EINVAL, errno.EOPNOTSUPP})
     kind = reader.number(folder / "type")
     return Netdev(
         name=folder.name,
-        kind=_kind(reader, folder, bool(device)),
+        kind=_kind(reader, folder),
         layer=None if kind is None else LAYERS.get(kind),
         state=reader.text(folder / "operstate"),
         mtu=reader.number(folder / "mtu"),
@@ -105,11 +120,11 @@ def _netdev(reader: Reader, folder: Path, addresses: tuple[str, ...] | None) -> 
         addresses=addresses,
         master=master[-1] if master else None,
         members=tuple((reader.text(folder / "bonding/slaves", MISSING) or "").split()),
-        bus=parse_bus(device[-1]) if device and device[-1].count(":") == 2 else None,
+        bus=function_in(reader.link(folder)),
     )
 
 
-def _kind(reader: Reader, folder: Path, has_device: bool) -> str:
+def _kind(reader: Reader, folder: Path) -> str:
     """What the folder shows; a device of a kernel driver has `device`, of whatever bus."""
     if is_folder(folder / "bonding"):
         return "bond"
@@ -119,4 +134,4 @@ def _kind(reader: Reader, folder: Path, has_device: bool) -> str:
         return "vlan"
     if reader.text(folder / "type", MISSING) == "772":
         return "loopback"
-    return "physical" if has_device else "virtual"
+    return "physical" if reader.link(folder / "device") else "virtual"

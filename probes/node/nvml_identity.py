@@ -76,11 +76,22 @@ def read_id(driver: Driver, gpu: Gpu, scope: Scope, *, mig: bool) -> GpuId:
         nvml=gpu.index,
         scope=scope,
         serial=ask("gpus", "nvmlDeviceGetSerial", gpu).value,
-        module=ask("gpus", "nvmlDeviceGetModuleId", gpu).value or None,  # 0 is a board without modules
+        module=read_module(driver, gpu),
         minor=ask("gpus", "nvmlDeviceGetMinorNumber", gpu).value,
         platform=read_platform(driver, gpu),
         mig=read_mig(driver, gpu) if mig else (),
     )
+
+
+def read_module(driver: Driver, gpu: Gpu) -> int | None:
+    """Place on the baseboard; NVML says 0 of a board without modules.
+
+    Handed a reference, every version of the binding fills it and returns the nvmlReturn_t; without one,
+    12.560 refuses to be called.
+    """
+    module = ctypes.c_uint()
+    answer = driver.ask("gpus", "nvmlDeviceGetModuleId", gpu, ctypes.byref(module))
+    return module.value or None if answer.value == Code.SUCCESS else None
 
 
 def read_bus(answer: Answer) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,7 @@ __all__ = [
     "AMD",
     "PciFunction",
     "examined",
+    "function_in",
     "list_functions",
     "parse_path",
     "parse_speed",
@@ -103,6 +105,12 @@ def parse_speed(text: str) -> float | None:
     """GT/s from `16.0 GT/s PCIe`; None for `Unknown` or nothing."""
     found = SPEED.match(text.strip())
     return float(found[1]) if found else None
+
+
+def function_in(target: Iterable[str]) -> str | None:
+    """Address of the innermost function on a path in /sys/devices; None if it leads through none."""
+    found = [bus for part in target if FUNCTION.fullmatch(part) and (bus := parse_bus(part)) is not None]
+    return found[-1] if found else None
 
 
 def list_functions(reader: Reader, roots: Roots) -> list[PciFunction]:

@@ -10,9 +10,8 @@ import errno
 import re
 from pathlib import Path
 
-from topocheck.probes.capture.bus import parse_bus
 from topocheck.probes.node.infiniband import RdmaDevice
-from topocheck.probes.node.pci_function import read_numa
+from topocheck.probes.node.pci_function import function_in, read_numa
 from topocheck.probes.node.reader import MISSING, Reader
 from topocheck.probes.node.roots import Roots
 from topocheck.snapshot import NicId, NicShape, Port, ProbeFault
@@ -44,10 +43,7 @@ def _number(name: str) -> int:
 
 
 def _device(reader: Reader, roots: Roots, folder: Path) -> RdmaDevice:
-    device = reader.link(folder / "device")
-    parts = [*reader.link(folder), *device]
-    found = [bus for part in parts if part.count(":") == 2 and (bus := parse_bus(part)) is not None]
-    bus = found[-1] if found else None
+    bus = function_in(reader.link(folder)) or function_in(reader.link(folder / "device"))
     function = roots.sys / "bus/pci/devices" / (bus or "none")
     state, physical = PHYSICAL.get(reader.text(function / "properties/link") or "", (None, None))
     return RdmaDevice(

@@ -26,8 +26,9 @@ from topocheck.demo.server import (
     Server,
     hardware_of,
     identity_of,
-    state_of,
+    verbs_of,
 )
+from topocheck.demo.state import state_of
 from topocheck.snapshot import SCHEMA, RankClaim, Snapshot, Source
 
 __all__ = ["GPUS", "plan_text", "snapshots", "write_cluster"]
@@ -108,20 +109,25 @@ def snapshots(nodes: int, engine: str = "megatron") -> Iterator[bytes]:
         first_pid = 10_000 + chance.randrange(50_000)
         pids = tuple(first_pid + 7 * gpu for gpu in range(GPUS))
         claims = claims_of(engine, node, nodes, pids)
+        host, address = (
+            f"r{node // 32:03d}n{node % 32:02d}.cluster.internal",
+            f"10.{node // 250}.{node % 250}.1",
+        )
         snapshot = Snapshot(
             schema=SCHEMA,
             run="benchmark",
             taken_at=TAKEN_AT,
             sources=(Source(name="topocheck probe", kind="topocheck probe"),),
             coverage=COVERAGE,
-            identity=identity_of(server, f"r{node // 32:03d}n{node % 32:02d}.cluster.internal"),
+            identity=identity_of(server, host),
             hardware=shapes[server],
             environment=environment,
             fabric=(FABRIC,),
             ranks=claims,
             software=SOFTWARE,
             limits=LIMITS,
-            state=msgspec.Raw(msgspec.json.encode(state_of(server, pids))),
+            verbs=verbs_of(server),
+            state=msgspec.Raw(msgspec.json.encode(state_of(server, host, address, pids))),
         )
         yield msgspec.json.encode(snapshot) + b"\n"
 

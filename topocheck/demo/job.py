@@ -13,11 +13,23 @@ from topocheck.demo.server import (
     Server,
     hardware_of,
     identity_of,
-    state_of,
+    verbs_of,
 )
+from topocheck.demo.state import state_of
 from topocheck.snapshot import SCHEMA, FullSnapshot, RankClaim, Source
 
-__all__ = ["HOSTS", "PLAN", "TAKEN_AT", "Member", "Node", "healthy_nodes", "snapshot_of"]
+__all__ = [
+    "BLOCK_SCRIPT",
+    "CYCLIC_SCRIPT",
+    "ENGINE_LOG",
+    "HOSTS",
+    "PLAN",
+    "TAKEN_AT",
+    "Member",
+    "Node",
+    "healthy_nodes",
+    "snapshot_of",
+]
 
 HOSTS = ("gpu-a", "gpu-b")
 TENSOR, STAGES = 4, 2
@@ -30,6 +42,38 @@ parallel: {{tensor: {TENSOR}, pipeline: {STAGES}}}
 nodes: [{", ".join(HOSTS)}]
 model: {{layers: 80, hidden: 8192, heads: 64, kv_heads: 8, vocabulary: 128256}}
 """
+
+MODEL = "meta-llama/Llama-3.1-70B-Instruct"
+
+ENGINE_LOG = f"""\
+INFO 01-31 11:59:41 [core.py:526] Initializing a V1 LLM engine (v{SOFTWARE.engine_version}) with config: \
+model='{MODEL}', dtype=torch.bfloat16, max_seq_len=131072, tensor_parallel_size={TENSOR}, \
+pipeline_parallel_size={STAGES}, data_parallel_size=1, enforce_eager=False, seed=0
+INFO 01-31 11:59:55 [parallel_state.py:1208] rank 0 in world size {WORLD} is assigned as DP rank 0, \
+PP rank 0, TP rank 0, EP rank 0
+"""
+"""What the engine says when it starts."""
+
+BLOCK_SCRIPT = f"""\
+#!/bin/bash
+#SBATCH --nodes={len(HOSTS)}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node={TENSOR}
+srun torchrun --nnodes={len(HOSTS)} --nproc-per-node={TENSOR} --rdzv-backend=c10d \\
+    --rdzv-endpoint={HOSTS[0]}:29500 \\
+    serve.py --model {MODEL} --tensor-parallel-size {TENSOR} --pipeline-parallel-size {STAGES}
+"""
+"""Slurm script of the job as it should be: one torchrun a node, ranks in blocks."""
+
+CYCLIC_SCRIPT = f"""\
+#!/bin/bash
+#SBATCH --nodes={len(HOSTS)}
+#SBATCH --ntasks-per-node={TENSOR}
+#SBATCH --gpus-per-node={TENSOR}
+#SBATCH --distribution=cyclic
+srun python serve.py --model {MODEL} --tensor-parallel-size {TENSOR} --pipeline-parallel-size {STAGES}
+"""
+"""The same with a task a rank, which Slurm deals out to the nodes in turn."""
 
 PROBE = Source(name="topocheck probe", kind="topocheck probe")
 
@@ -75,7 +119,7 @@ def healthy_nodes() -> list[Node]:
     ]
 
 
-def snapshot_of(node: Node) -> FullSnapshot:
+def snapshot_of(node: Node, launcher: str = "torchrun") -> FullSnapshot:
     """What the probe prints in the job's own processes on this node, before it starts."""
     return FullSnapshot(
         schema=SCHEMA,
@@ -87,15 +131,16 @@ def snapshot_of(node: Node) -> FullSnapshot:
         hardware=hardware_of(node.server),
         environment=environment_of(node.server),
         fabric=(FABRIC,),
-        ranks=tuple(claim(node, local, member) for local, member in enumerate(node.members)),
+        ranks=tuple(claim(node, local, member, launcher) for local, member in enumerate(node.members)),
         software=SOFTWARE,
         limits=LIMITS,
-        state=state_of(node.server),
+        verbs=verbs_of(node.server),
+        state=state_of(node.server, node.host, node.address),
     )
 
 
-def claim(node: Node, local: int, member: Member) -> RankClaim:
-    """What one process finds in its environment under torchrun."""
+def claim(node: Node, local: int, member: Member, launcher: str) -> RankClaim:
+    """What one process finds in its environment."""
     return RankClaim(
         rank=member.rank,
         size=WORLD,
@@ -103,7 +148,7 @@ def claim(node: Node, local: int, member: Member) -> RankClaim:
         node_rank=node.number,
         gpu=member.gpu,
         pid=member.pid,
-        family="torchrun",
+        family=launcher,
     )
 
 

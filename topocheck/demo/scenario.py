@@ -7,9 +7,19 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from topocheck.demo.job import PLAN, TENSOR, Member, Node, healthy_nodes, snapshot_of
+from topocheck.demo.job import (
+    BLOCK_SCRIPT,
+    CYCLIC_SCRIPT,
+    ENGINE_LOG,
+    PLAN,
+    TENSOR,
+    Member,
+    Node,
+    healthy_nodes,
+    snapshot_of,
+)
 from topocheck.demo.nccl import IB, SOCKET, nccl_log
-from topocheck.snapshot import Coverage, FullSnapshot, Hardware, ProbeFault
+from topocheck.snapshot import Coverage, FullSnapshot, Hardware, ProbeFault, State
 
 __all__ = ["EVIDENCE", "SCENARIOS", "Scenario"]
 
@@ -36,9 +46,9 @@ class Scenario:
         return {"plan.yaml": plan} | {f"{EVIDENCE}/{name}": text for name, text in self.evidence().items()}
 
 
-def written(snapshots: Sequence[FullSnapshot]) -> Texts:
-    """One file of one line for each node."""
-    return {
+def written(snapshots: Sequence[FullSnapshot], script: str | None = BLOCK_SCRIPT) -> Texts:
+    """One file of one line for each node, and the script of the job."""
+    return ({} if script is None else {"job.sbatch": script}) | {
         f"{shown.identity.host.name}.jsonl": msgspec.json.encode(shown).decode() + "\n" for shown in snapshots
     }
 
@@ -49,14 +59,15 @@ def healthy() -> Texts:
 
 
 def running(network: str = IB) -> Texts:
-    """The same, and the log of its start."""
-    return healthy() | {"nccl.log": nccl_log(healthy_nodes(), network, TENSOR)}
+    """The same, and the logs of its start."""
+    return healthy() | {"nccl.log": nccl_log(healthy_nodes(), network, TENSOR), "vllm.log": ENGINE_LOG}
 
 
 def tp_split() -> Texts:
     """Ranks dealt out to the nodes in turn, as a cyclic distribution does."""
     nodes = healthy_nodes()
-    return written([snapshot_of(replace(node, members=dealt(node, len(nodes)))) for node in nodes])
+    split = [replace(node, members=dealt(node, len(nodes))) for node in nodes]
+    return written([snapshot_of(node, "slurm") for node in split], CYCLIC_SCRIPT)
 
 
 def dealt(node: Node, nodes: int) -> tuple[Member, ...]:
@@ -90,7 +101,7 @@ def missing_node() -> Texts:
 
 def thin_evidence() -> Texts:
     """A probe that ran beside the job, in a container without privileges: names of GPUs and no more."""
-    return written([thinned(snapshot_of(node)) for node in healthy_nodes()])
+    return written([thinned(snapshot_of(node)) for node in healthy_nodes()], script=None)
 
 
 def thinned(shown: FullSnapshot) -> FullSnapshot:
@@ -104,6 +115,8 @@ def thinned(shown: FullSnapshot) -> FullSnapshot:
         environment={},
         fabric=(),
         ranks=(),
+        verbs=None,
+        state=State(),
         faults=(
             ProbeFault(
                 part="links",

@@ -1,7 +1,8 @@
 """A made server as `topocheck probe` would show it: GPUs, NVLink, PCI tree, RDMA devices.
 
 Nothing here was read from a machine. Equal servers give equal bytes, and identities are derived from
-the host's name, so that made evidence is the same each time.
+the host's name, so that made evidence is the same each time. `topocheck.demo.state` has what changes
+by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from topocheck.snapshot import (
     Fabric,
     GpuId,
     GpuShape,
-    GpuState,
     Hardware,
     Host,
     Identity,
@@ -25,9 +25,9 @@ from topocheck.snapshot import (
     PciNode,
     PeerAccess,
     Port,
-    Process,
     Software,
-    State,
+    Verbs,
+    VerbsDevice,
 )
 
 __all__ = [
@@ -36,10 +36,12 @@ __all__ = [
     "LIMITS",
     "SOFTWARE",
     "Server",
+    "guid_of",
     "hardware_of",
     "identity_of",
     "made_hex",
-    "state_of",
+    "pci_tree",
+    "verbs_of",
 ]
 
 NVLINK_4 = 6
@@ -49,9 +51,24 @@ BUSES_A_ROOT = 0x1A
 
 COVERAGE = Coverage(gpus="all", links="all", nics="all", ranks="all")
 """Every probe succeeded; the job was not looked at while it ran."""
-FABRIC = Fabric(cluster_uuid="0" * 32, clique=0, state="Completed", status="Success", health_mask=0x55)
+FABRIC = Fabric(
+    cluster_uuid="0" * 32,
+    clique=0,
+    state="Completed",
+    status="Success",
+    health_mask=0x55,
+    health="Healthy",
+)
 """A board with NVSwitches whose domain ends at the host."""
-LIMITS = Limits(scope="task", memlock_bytes=-1, ipc_lock=True, shm_bytes=64 << 30, nofile=1 << 20)
+LIMITS = Limits(
+    scope="task",
+    memlock_bytes=-1,
+    ipc_lock=True,
+    shm_bytes=64 << 30,
+    nofile=1 << 20,
+    shm_free_bytes=63 << 30,
+    memory_bytes=-1,
+)
 SOFTWARE = Software(
     driver="570.172.08",
     cuda="12.8",
@@ -84,6 +101,11 @@ class Server:
     memory_bytes: int = 85_520_809_984
     sm: int = 90
 
+    @property
+    def nics(self) -> int:
+        """All NICs, those of the compute fabric first."""
+        return self.gpus + self.storage_nics
+
 
 @dataclass(slots=True)
 class Tree:
@@ -95,11 +117,34 @@ class Tree:
     nics: list[tuple[str, int]] = field(default_factory=list)
     """The same of each NIC."""
 
-    def add(self, name: str, parent: str | None, numa: int | None = None) -> str:
-        """One more node below a known one; devices and bridges have 16 lanes of PCIe 5."""
-        lanes, speed = (None, None) if parent is None else (16, 32.0)
-        self.nodes.append(PciNode(id=name, parent=parent, numa=numa, max_width=lanes, max_speed_gts=speed))
+    def root(self, bus: int, numa: int) -> str:
+        """A root complex."""
+        self.nodes.append(PciNode(id=f"pci0000:{bus:02x}", kind="root", numa=numa))
+        return self.nodes[-1].id
+
+    def bridge(self, name: str, parent: str, numa: int) -> str:
+        """A root port, or a port of a switch; no traffic is redirected at it."""
+        self.nodes.append(
+            PciNode(
+                id=name, parent=parent, kind="bridge", numa=numa, max_width=16, max_speed_gts=32.0, acs=()
+            )
+        )
         return name
+
+    def device(self, kind: str, name: str, parent: str, numa: int) -> None:
+        """A GPU or a NIC."""
+        self.nodes.append(
+            PciNode(
+                id=name,
+                parent=parent,
+                kind=kind,
+                numa=numa,
+                max_width=16,
+                max_speed_gts=32.0,
+                iommu="identity",
+            )
+        )
+        (self.gpus if kind == "gpu" else self.nics).append((name, numa))
 
 
 def pci_tree(server: Server) -> Tree:
@@ -108,13 +153,11 @@ def pci_tree(server: Server) -> Tree:
     half = server.gpus // server.switches
     for number in range(server.switches):
         numa, bus = number * 2 // server.switches, server.first_bus + number * BUSES_A_ROOT
-        root = tree.add(f"pci0000:{bus:02x}", None, numa)
-        port = tree.add(f"0000:{bus:02x}:01.0", root)
-        switch = tree.add(f"0000:{bus + 1:02x}:00.0", port)
+        port = tree.bridge(f"0000:{bus:02x}:01.0", tree.root(bus, numa), numa)
+        switch = tree.bridge(f"0000:{bus + 1:02x}:00.0", port, numa)
         for slot in range(2 * half):
-            below = tree.add(f"0000:{bus + 2:02x}:{slot:02x}.0", switch)
-            device = tree.add(f"0000:{bus + 3 + slot:02x}:00.0", below)
-            (tree.gpus if slot < half else tree.nics).append((device, numa))
+            below = tree.bridge(f"0000:{bus + 2:02x}:{slot:02x}.0", switch, numa)
+            tree.device("gpu" if slot < half else "nic", f"0000:{bus + 3 + slot:02x}:00.0", below, numa)
     storage_roots(tree, server)
     return tree
 
@@ -123,10 +166,10 @@ def storage_roots(tree: Tree, server: Server) -> None:
     """One root complex on each socket with a port for each storage NIC."""
     for numa in range(min(2, server.storage_nics)):
         bus = server.first_bus + (server.switches + numa) * BUSES_A_ROOT
-        root = tree.add(f"pci0000:{bus:02x}", None, numa)
+        root = tree.root(bus, numa)
         for slot, _ in enumerate(range(numa, server.storage_nics, 2)):
-            port = tree.add(f"0000:{bus:02x}:{slot + 1:02x}.0", root)
-            tree.nics.append((tree.add(f"0000:{bus + 1 + slot:02x}:00.0", port), numa))
+            port = tree.bridge(f"0000:{bus:02x}:{slot + 1:02x}.0", root, numa)
+            tree.device("nic", f"0000:{bus + 1 + slot:02x}:00.0", port, numa)
 
 
 def hardware_of(server: Server) -> Hardware:
@@ -167,47 +210,56 @@ def nic_shape(server: Server, nic: int, bus: str, numa: int) -> NicShape:
         layer="InfiniBand" if compute else "Ethernet",
         rate_gbps=server.rate_gbps if compute else 100,
     )
-    return NicShape(name=f"mlx5_{nic}", kind="rdma", numa=numa, pci=bus, ports=(port,))
+    return NicShape(
+        name=f"mlx5_{nic}",
+        kind="rdma",
+        numa=numa,
+        pci=bus,
+        ports=(port,),
+        model="MT4129" if compute else "MT4125",
+        board="MT_0000000838" if compute else "MT_0000000436",
+        firmware="28.43.2026" if compute else "22.43.2026",
+        virtual=False,
+    )
 
 
 def identity_of(server: Server, host: str) -> Identity:
     """Names of everything in `hardware_of`, derived from the host's name."""
     tree = pci_tree(server)
-    gpus = tuple(
-        GpuId(
-            uuid=f"GPU-{made_uuid(f'{host} GPU {gpu}')}",
-            bus=bus,
-            nvml=gpu,
-            scope="host",
-            serial=str(1_650_000_000_000 + int(made_hex(f"{host} board {gpu}", 9), 16)),
-        )
-        for gpu, (bus, _) in enumerate(tree.gpus)
-    )
-    nics = tuple(
-        NicId(name=f"mlx5_{nic}", bus=bus, guid=guid(made_hex(f"{host} NIC {nic}", 10)))
-        for nic, (bus, _) in enumerate(tree.nics)
-    )
     return Identity(
         host=Host(name=host, boot_id=made_uuid(f"{host} boot"), machine_id=made_hex(f"{host} machine", 32)),
-        gpus=gpus,
-        nics=nics,
+        gpus=tuple(gpu_id(host, gpu, bus) for gpu, (bus, _) in enumerate(tree.gpus)),
+        nics=tuple(
+            NicId(name=f"mlx5_{nic}", bus=bus, guid=guid_of(host, nic), card=guid_of(host, nic))
+            for nic, (bus, _) in enumerate(tree.nics)
+        ),
     )
 
 
-def state_of(server: Server, pids: tuple[int, ...] = ()) -> State:
-    """Memory and processes: `pids` are those of GPU 0, 1 ..., each with CUDA's own context only."""
-    used = 550 << 20
-    return State(
-        gpus=tuple(
-            GpuState(
-                gpu=gpu,
-                memory_used_bytes=used if gpu < len(pids) else 0,
-                processes=(Process(pid=pids[gpu], memory_bytes=used, name="python3"),)
-                if gpu < len(pids)
-                else (),
-            )
-            for gpu in range(server.gpus)
-        )
+def gpu_id(host: str, gpu: int, bus: str) -> GpuId:
+    """Names of one GPU."""
+    return GpuId(
+        uuid=f"GPU-{made_uuid(f'{host} GPU {gpu}')}",
+        bus=bus,
+        nvml=gpu,
+        scope="host",
+        serial=str(1_650_000_000_000 + int(made_hex(f"{host} board {gpu}", 9), 16)),
+        module=gpu + 1,
+        minor=gpu,
+    )
+
+
+def verbs_of(server: Server) -> Verbs:
+    """What a process of the job has to work with for RDMA and GPUDirect: everything."""
+    return Verbs(
+        scope="task",
+        devices=tuple(
+            VerbsDevice(name=f"uverbs{nic}", nic=f"mlx5_{nic}", openable=True) for nic in range(server.nics)
+        ),
+        library=True,
+        providers=("mlx5",),
+        peer_memory="nvidia_peermem",
+        dma_buf=True,
     )
 
 
@@ -222,7 +274,7 @@ def made_uuid(text: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
 
-def guid(digits: str) -> str:
-    """A node GUID of Mellanox's range."""
-    whole = "b83fd2" + digits
+def guid_of(host: str, nic: int) -> str:
+    """A node GUID of the vendor's range."""
+    whole = "b83fd2" + made_hex(f"{host} NIC {nic}", 10)
     return ":".join(whole[place : place + 4] for place in range(0, 16, 4))

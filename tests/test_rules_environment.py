@@ -1,0 +1,36 @@
+"""ENV007: nothing around the processes changes their path unseen."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from build import TWO, answer, fact, pair, report, running, text_of
+
+from topocheck.rules.environment import IDENTITY_OVERRIDES
+
+
+@pytest.mark.parametrize("name", IDENTITY_OVERRIDES)
+def test_a_variable_that_replaces_identity_is_told_with_its_node(name: str) -> None:
+    found = answer(report(TWO, *pair(environment={name: "1"})), "ENV007")
+    assert (found.passed, found.failed) == (1, 1)
+    assert f"{name}=1" in text_of(found)
+    assert found.findings[0].subjects == ["node-a"]
+
+
+def test_the_same_variable_in_a_log_has_its_line() -> None:
+    told = [fact("env", "NCCL_HOSTID=x", line=9), fact("hca", "mlx5_0:1/IB", host="node-b")]
+    found = answer(report(TWO, *running(facts=told)), "ENV007")
+    assert "node-a.log:9" in text_of(found)
+    assert found.unknown == 1
+
+
+def test_variables_that_were_not_looked_at_are_unknown_and_others_are_no_fault() -> None:
+    assert answer(report(TWO, *running()), "ENV007").verdict == "unknown"
+    assert answer(report(TWO, *pair(environment={"NCCL_DEBUG": "WARN"})), "ENV007").verdict == "pass"
+    assert answer(report(TWO, *pair(environment={})), "ENV007").verdict == "unknown"
+
+
+def test_nodes_that_have_the_same_variables_are_one_finding() -> None:
+    views = [msgspec.structs.replace(view, environment={"NCCL_HOSTID": "x"}) for view in pair()]
+    [only] = answer(report(TWO, *views), "ENV007").findings
+    assert (only.count, only.subjects) == (2, ["node-a", "node-b"])
