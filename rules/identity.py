@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topocheck.agents import misnumbered
 from topocheck.ask import Ask
 from topocheck.column import Column, Sighting, one_process
 from topocheck.communicators import DUPLICATE, Member
@@ -186,9 +187,12 @@ def gpu_serves_one_rank(ask: Ask, load: Load) -> Iterator[Finding]:
             "nvidia-smi --query-gpu=index,uuid,pci.bus_id --format=csv, given as NODE=FILE",
             part="gpus",
         )
+    placing = ask.placement.facts.placing if column.basis == "predicted" else {}
+    options = tuple(read_at(fact.at, f"{name} {fact.value}") for name, fact in placing.items())
     for gpu, ranks in users.items():
         if len(ranks) > 1:
-            yield shared_gpu(load.node, gpu, ranks, tuple(sighting(column, load.node, r, gpu) for r in ranks))
+            evidence = tuple(sighting(column, load.node, r, gpu) for r in ranks)
+            yield shared_gpu(load.node, gpu, ranks, (*options, *evidence), formula=bool(options))
 
 
 def sighting(column: Column, node: Node, rank: int, gpu: int) -> Evidence:
@@ -196,12 +200,18 @@ def sighting(column: Column, node: Node, rank: int, gpu: int) -> Evidence:
     return read_at(column.at.get(rank), f"rank {rank} drives {node.gpu_name(gpu)} of {node}", column.basis)
 
 
-def shared_gpu(node: Node, gpu: int, ranks: list[int], evidence: tuple[Evidence, ...]) -> Finding:
-    """The finding of one GPU with several ranks."""
+def shared_gpu(
+    node: Node, gpu: int, ranks: list[int], evidence: tuple[Evidence, ...], *, formula: bool = False
+) -> Finding:
+    """The finding of one GPU with several ranks. `formula`: the engine's own options lead to it."""
+    fix = "start no more processes a node than it has GPUs, and let each take the GPU of its local rank"
     return Finding(
         message=f"ranks {fold(ranks)} share {node.gpu_name(gpu)} on {node}: NCCL refuses two ranks on one "
         "GPU, or both get half of it",
-        fix="start no more processes a node than it has GPUs, and let each take the GPU of its local rank",
+        fix="leave gpu_id_step at 1, which the stages of a node do not follow, and choose GPUs by "
+        "CUDA_VISIBLE_DEVICES"
+        if formula
+        else fix,
         cause="GPU shared",
         subjects=(f"ranks {fold(ranks)} on {node.gpu_name(gpu)} of {node}",),
         evidence=evidence,
@@ -249,16 +259,25 @@ def rank_on_its_node(ask: Ask, column: Column) -> Iterator[Finding]:
     if column is predicted and predicted.complete:
         return
     if not predicted.complete:
+        why = placement.facts.refusal
         ask.gap(
-            "where the engine's formula puts the ranks",
+            f"where the engine's formula puts the ranks{f' ({why})' if why else ''}",
             [f"{placement.world} ranks on {placement.expected} nodes"],
             "a number of nodes that divides the ranks, or the launcher's rank to node list",
         )
         return
+    told = {rank for one in misnumbered(placement) for rank in one.agent.ranks}
     wrong: dict[tuple[int, int], list[int]] = {}
     for rank, (there, wanted) in enumerate(zip(column.node, predicted.node, strict=True)):
-        if there != wanted and there is not None and wanted is not None:
+        if there != wanted and there is not None and wanted is not None and rank not in told:
             wrong.setdefault((there, wanted), []).append(rank)
+    if told:
+        ask.gap(
+            "an order of nodes on which rank and node rank agree",
+            [f"ranks {fold(told)}"],
+            "one launcher for both",
+            because="ID006",
+        )
     if wrong:
         yield elsewhere(placement, column, wrong)
     if placement.unplaced:
@@ -300,12 +319,17 @@ def allocation_holds_world(ask: Ask, load: Load) -> Iterator[Finding]:
     if ask.placement.phase != "predicted" and None not in load.gpus and len(set(load.gpus)) == len(load.gpus):
         return  # each rank has a GPU of its own: proof enough
     count = ask.gpu_count(load.node)
-    if count is None or count >= len(load.ranks):
+    if count is None:
+        return
+    last = max((gpu for gpu in load.gpus if gpu is not None), default=0)
+    past = ask.placement.phase == "predicted" and last >= count
+    if count >= len(load.ranks) and not past:
         return
     machine = load.node.machine
+    indexes = f", up to GPU {last}" if past and last >= len(load.ranks) else ""
     yield Finding(
-        message=f"{load.node} has {count} GPUs and must hold {len(load.ranks)} ranks ({fold(load.ranks)}): "
-        f"the world of {ask.placement.world} does not fit",
+        message=f"{load.node} has {count} GPUs and must hold {len(load.ranks)} ranks ({fold(load.ranks)})"
+        f"{indexes}: the world of {ask.placement.world} does not fit",
         fix=f"use nodes with at least {len(load.ranks)} GPUs, more nodes, or smaller sizes; if a GPU is "
         "missing here that its peers have, drain the node",
         cause="fewer GPUs than ranks",

@@ -1,107 +1,67 @@
-"""ID: the launch gives every process the number that the engine needs."""
+"""ID: the launch gives every process the number, the peers and the GPUs that are its own."""
 
 from __future__ import annotations
 
-import ipaddress
-from collections import Counter
 from collections.abc import Hashable, Iterator
 
-import msgspec
-
+from topocheck.agents import Agent, agents, misnumbered
+from topocheck.allocation import Given, given_on, known_as, usable
 from topocheck.ask import Ask
-from topocheck.claims import UNKNOWN
 from topocheck.jobfacts import facts_of, number, the_job
+from topocheck.nested import Nesting, chains, nestings
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
+from topocheck.rendezvous import (
+    addresses,
+    is_loopback,
+    loopbacks,
+    machine_of,
+    masters,
+    undecided,
+)
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
+from topocheck.snapshot import JobFact
 
 __all__ = ["RULES"]
 
 PROBE = "topocheck probe in the job's own processes on every node"
 
 
-def claiming_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
-    """Nodes whose processes claim ranks."""
-    nodes = [node for node in placement.nodes if node.machine is not None and node.machine.has_claims]
-    if not nodes and placement.phase == "observed":
+def claimed(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job, if its processes claim ranks."""
+    if agents(placement):
+        return the(placement)
+    if placement.phase == "observed":
         return NotApplicable("the job runs, and no environment of its processes was looked at")
-    return {node.index: [node] for node in nodes} if len(nodes) <= 64 else alike(placement, nodes)
+    return {}
 
 
-def alike(placement: Placement, nodes: list[Node]) -> Situations[Node]:
-    """Nodes of a large job by what their claims look like: block launches are one situation."""
-    found: dict[Hashable, list[Node]] = {}
-    for node in nodes:
-        found.setdefault(odd(placement, node) and node.index, []).append(node)
-    return found
-
-
-def numbers_on(placement: Placement, node: Node) -> list[tuple[int, int]]:
-    """(rank, local rank) of each process of a node that claims both."""
-    claims = placement.inventory.claims.get("")
-    if claims is None:
-        return []
-    by_node = placement.keep("numbers by node", numbers_by_node)
-    return by_node.get(node.index, [])
-
-
-def numbers_by_node(placement: Placement) -> dict[int, list[tuple[int, int]]]:
-    """(rank, local rank) of all processes by node position; one that is seen twice is one."""
-    claims = placement.inventory.claims[""]
-    found: dict[int, dict[tuple[int, int], None]] = {}
-    for rank, local, machine in zip(claims.rank, claims.local_rank, claims.machine, strict=True):
-        place = placement.node_of.get(machine)
-        if place is not None and local != UNKNOWN:
-            found.setdefault(place, {})[rank, local] = None
-    return {place: list(numbers) for place, numbers in found.items()}
-
-
-def own_gpus(placement: Placement, node: Node) -> bool:
-    """Each process of the node claims a GPU of its own: containers may each count local ranks from 0."""
-    column = placement.columns["claimed"]
-    gpus = [column.gpu[rank] for rank, _ in numbers_on(placement, node) if 0 <= rank < placement.world]
-    return None not in gpus and len(set(gpus)) == len(gpus)
-
-
-def odd(placement: Placement, node: Node) -> str | None:
-    """What does not fit about the numbers of a node, in words."""
-    numbers = numbers_on(placement, node)
-    locals_ = [local for _, local in numbers]
-    twice = sorted(local for local, count in Counter(locals_).items() if count > 1)
-    if twice and not own_gpus(placement, node):
-        return f"local ranks {fold(twice)} are held by several processes of it"
-    bases = {rank - local for rank, local in numbers}
-    node_ranks = node.machine.node_ranks if node.machine else ()
-    if len(bases) != 1 or len(node_ranks) != 1:
-        return None  # dealt out in turn (cyclic, plane), or no node rank to compare with
-    base, size = bases.pop(), len(numbers)
-    expected = node_ranks[0] * size
-    even = size * placement.expected == placement.world
-    if even and base != expected:
-        return f"node rank {node_ranks[0]} x {size} processes is {expected}, and its ranks start at {base}"
-    return None
-
-
-@rule("ID006", "rank, local rank and node rank agree", over=claiming_nodes, severity="error")
-def numbers_agree(ask: Ask, node: Node) -> Iterator[Finding]:
-    """RANK = NODE_RANK x local size + LOCAL_RANK in a block launch; each local rank once."""
-    placement = ask.placement
+@rule("ID006", "rank, local rank and node rank agree", over=claimed, severity="error")
+def numbers_agree(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """Each local rank once under a node rank, and blocks of ranks in the order of the node ranks."""
     ask.rest_on("claimed")
-    if not numbers_on(placement, node):
-        ask.gap("local ranks of the processes", [node.name], PROBE)
-        return
-    fact = odd(placement, node)
-    if fact:
-        ranks = [rank for rank, _ in numbers_on(placement, node)]
+    silent = [agent for agent in agents(placement) if any(local is None for _, local in agent.numbers)]
+    if silent:
+        ask.gap("local ranks of the processes", list(dict.fromkeys(a.node.name for a in silent)), PROBE)
+    wrong = misnumbered(placement)
+    if wrong:
+        ranks = sorted(rank for one in wrong for rank in one.agent.ranks)
         yield Finding(
-            message=f"the numbers on {node} do not agree: {fact}. Two sources of the node order are in use, "
-            "and groups meet the wrong peers",
+            message=f"the numbers do not agree: {wrong[0].fact} ({wrong[0].agent.node}). Two sources of the "
+            "node order are in use, and groups meet the wrong peers",
             fix="derive rank, local rank and node rank from one launcher, in one order of nodes",
             cause="numbers disagree",
-            subjects=(f"{node} (ranks {fold(ranks)})",),
-            evidence=(Evidence(source="rank probe", fact=fact),),
+            subjects=tuple(str(one.agent) for one in wrong),
+            count=len(wrong),
+            evidence=tuple(claim_of(one.agent, f"{one.agent.node}: {one.fact}") for one in wrong),
             ranks=tuple(ranks),
         )
+
+
+def claim_of(agent: Agent, fact: str) -> Evidence:
+    """A fact about an agent, read where its claims were."""
+    sources = agent.node.machine.sources if agent.node.machine else ()
+    return read_at(agent.at, fact, first(sources, 2) or "rank probe")
 
 
 def several_nodes(placement: Placement) -> Situations[Placement] | NotApplicable:
@@ -114,148 +74,266 @@ def several_nodes(placement: Placement) -> Situations[Placement] | NotApplicable
 @rule("ID007", "node ranks are complete and unique", over=several_nodes, severity="error")
 def node_ranks_complete(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """A permutation of 0..N-1: a constant node rank makes every node the first."""
-    ask.know()
-    constant = [fact for fact in facts_of(placement, "node-rank") if fact.value.startswith("constant ")]
-    workers = [fact for fact in constant if fact.name == "worker"]
-    if workers and placement.expected > 2:
-        yield Finding(
-            message=f"every worker is started with node rank {workers[0].value.split()[-1]}, and the job has "
-            f"{placement.expected} nodes: all workers take the same ranks",
-            fix="use the index that the launcher gives each pod (LWS_WORKER_INDEX, JOB_COMPLETION_INDEX)",
-            cause="constant node rank",
-            subjects=("worker template",),
-            evidence=tuple(read_at(fact.at, f"node rank {fact.value}") for fact in workers),
-        )
-    holders: dict[int, list[str]] = {}
-    silent = []
-    for node in placement.nodes:
-        ranks = node.machine.node_ranks if node.machine else ()
-        for rank in ranks:
-            holders.setdefault(rank, []).append(node.name)
-        if not ranks:
-            silent.append(node.name)
-    doubled = {rank: names for rank, names in holders.items() if len(names) > 1}
+    yield from constant_node_ranks(placement)
+    holders: dict[int, list[Agent]] = {}
+    for agent in agents(placement):
+        if agent.node_rank is not None:
+            holders.setdefault(agent.node_rank, []).append(agent)
+    doubled = {rank: found for rank, found in holders.items() if len(found) > 1}
     if doubled:
-        parts = [f"node rank {rank} on {first(names)}" for rank, names in sorted(doubled.items())]
-        yield Finding(
-            message=f"{first(parts, 4)}: each of these nodes takes the same ranks, and the job waits for the "
-            "others",
-            fix="give each node its own --node-rank, 0 to N-1, rank 0 where the master address is",
-            cause="node rank twice",
-            subjects=tuple(name for names in doubled.values() for name in names),
-            evidence=tuple(Evidence(source="rank probe", fact=part) for part in parts),
-        )
-    beyond = sorted(rank for rank in holders if rank >= placement.expected)
+        parts = [
+            f"node rank {rank} is on {first(a.node.name for a in doubled[rank])}" for rank in sorted(doubled)
+        ]
+        held = [agent for rank in sorted(doubled) for agent in doubled[rank]]
+        yield twice(parts, [claim_of(a, f"node rank {a.node_rank} on {a.node}") for a in held])
+    else:
+        yield from stated_twice(placement)
+    beyond = sorted(rank for rank, found in holders.items() if rank >= nodes_of(placement, found[0]))
     if beyond:
         yield Finding(
-            message=f"node ranks {fold(beyond)} exist and the plan has {placement.expected} nodes",
+            message=f"node ranks {fold(beyond)} exist and the plan has {placement.expected} nodes "
+            f"(0..{placement.expected - 1})",
             fix="number the nodes 0 to N-1, or correct `nodes:` in the plan",
             cause="node rank out of range",
-            subjects=tuple(f"node rank {rank}" for rank in beyond),
-            evidence=tuple(
-                Evidence(source="rank probe", fact=f"node rank {rank} on {first(holders[rank])}")
-                for rank in beyond
-            ),
+            subjects=tuple(f"node rank {rank} on {holders[rank][0].node}" for rank in beyond),
+            evidence=tuple(claim_of(holders[rank][0], f"node rank {rank}") for rank in beyond),
         )
+    numbered = {agent.node.index for found in holders.values() for agent in found}
+    silent = [node.name for node in placement.nodes[: placement.expected] if node.index not in numbered]
     if silent:
         ask.gap("node ranks", silent, PROBE)
+    ask.know()
+
+
+def nodes_of(placement: Placement, agent: Agent) -> int:
+    """Agents that the plan leaves room for: as many as nodes, unless each has less than a node's ranks."""
+    alone = len(agent.ranks) * placement.expected >= placement.world
+    return placement.expected if alone else placement.world
+
+
+def twice(parts: list[str], evidence: list[Evidence]) -> Finding:
+    """The finding of node ranks that several nodes have."""
+    return Finding(
+        message=f"{first(parts, 4)}: each of these nodes takes the same ranks, and the job waits for the "
+        "others",
+        fix="give each node its own --node-rank, 0 to N-1, rank 0 where the master address is",
+        cause="node rank twice",
+        subjects=tuple(parts),
+        evidence=tuple(evidence),
+    )
+
+
+def stated_twice(placement: Placement) -> Iterator[Finding]:
+    """Logs or commands of different hosts that state one node rank. Text that names no host accuses none."""
+    holders: dict[int, dict[str, JobFact]] = {}
+    for fact in facts_of(placement, "node-rank"):
+        host, rank = fact.host or fact.name, number(fact.value)
+        if host and rank is not None:
+            holders.setdefault(rank, {}).setdefault(host, fact)
+    doubled = {rank: found for rank, found in holders.items() if len(found) > 1}
+    if doubled:
+        parts = [f"node rank {rank} is on {first(doubled[rank])}" for rank in sorted(doubled)]
+        facts = [(host, fact) for rank in sorted(doubled) for host, fact in doubled[rank].items()]
+        yield twice(parts, [read_at(fact.at, f"node rank {fact.value} on {host}") for host, fact in facts])
+
+
+def constant_node_ranks(placement: Placement) -> Iterator[Finding]:
+    """Templates that give one node rank to several pods, or two roles of one job the same one."""
+    pods = {fact.name: number(fact.value) for fact in facts_of(placement, "pods")}
+    alone = {fact.at for fact in facts_of(placement, "nodes") if number(fact.value) == 1}
+    roles: dict[str, list[JobFact]] = {}
+    for fact in facts_of(placement, "node-rank"):
+        if fact.value.startswith("constant ") and (fact.at is None or fact.at not in alone):
+            roles.setdefault(fact.value.split()[-1], []).append(fact)
+    for rank, facts in sorted(roles.items()):
+        names = list(dict.fromkeys(fact.name for fact in facts))
+        many = [name for name in names if pods_of(placement, name, pods) > 1]
+        if many or len(names) > 1:
+            whose = f"all pods of {first(many)}" if many else f"{first(names)} alike"
+            yield Finding(
+                message=f"{whose} are started with node rank {rank}, in a job of {placement.expected} nodes: "
+                "they take the same ranks",
+                fix="use the index that the launcher gives each pod (LWS_WORKER_INDEX, JOB_COMPLETION_INDEX)",
+                cause="constant node rank",
+                subjects=tuple(f"{name} template" for name in names),
+                evidence=tuple(read_at(fact.at, f"{fact.name}: node rank {fact.value}") for fact in facts),
+            )
+
+
+def pods_of(placement: Placement, role: str, pods: dict[str, int | None]) -> int:
+    """Pods of a role in one copy of the job; workers beside a leader are the nodes but one."""
+    known = pods.get(role)
+    if known is not None:
+        return known
+    return placement.expected - 1 if role == "worker" else 1
 
 
 @rule("ID012", "the launcher starts no launchers", over=the_job, severity="error")
 def no_launcher_of_launchers(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Tasks a node x processes a task must not exceed the GPUs of a node."""
-    tasks = [
-        value
-        for f in facts_of(placement, "processes-per-node")
-        if f.name == "launcher" and (value := number(f.value))
-    ]
-    inner = [
-        value
-        for f in facts_of(placement, "processes-per-node")
-        if f.name == "agent" and (value := number(f.value))
-    ]
-    if not tasks or not inner:
+    if not chains(placement):
         ask.gap(
-            "how many tasks a node the launcher starts, and how many processes each of them",
-            ["launch command"],
-            "the launch script or command, given as a file",
+            "which launchers start the job", ["launch command"], "the launch script or command, as a file"
         )
         return
     ask.know()
-    product = max(tasks) * max(inner)
+    for nesting in nestings(placement):
+        if nesting.tasks is None or nesting.processes is None:
+            if nesting.tasks != 1 and nesting.processes != 1:
+                ask.gap(
+                    f"how many tasks a node {nesting.chain[0]} starts, and how many processes each of them",
+                    [" ".join(nesting.chain)],
+                    "the launch script with its numbers spelled out",
+                )
+        elif nesting.tasks > 1 and nesting.tasks * nesting.processes > room(placement):
+            yield nested(placement, nesting, nesting.tasks, nesting.processes)
+
+
+def room(placement: Placement) -> int:
+    """Processes that a node can hold: its GPUs where their list is whole, at least its share of the world."""
     share = -(-placement.world // placement.expected)
-    if max(tasks) > 1 and max(inner) > 1 and product > share:
-        evidence = facts_of(placement, "processes-per-node")
-        yield Finding(
-            message=f"the launcher starts {max(tasks)} tasks a node and each starts {max(inner)} processes: "
-            f"{product} processes for {share} ranks a node",
-            fix="start one task a node (ntasks-per-node=1) and let it start the processes, or the reverse",
-            cause="launcher of launchers",
-            subjects=(f"{product} processes a node",),
-            evidence=tuple(read_at(f.at, f"{f.name or 'launch'}: {f.value} a node") for f in evidence),
-        )
+    machines = [node.machine for node in placement.nodes]
+    return max([share, *[len(m.gpus) for m in machines if m is not None and m.coverage.gpus == "all"]])
+
+
+def nested(placement: Placement, nesting: Nesting, tasks: int, processes: int) -> Finding:
+    """The finding of a launcher that starts launchers."""
+    product = tasks * processes
+    return Finding(
+        message=f"{' '.join(nesting.chain)} starts {tasks} tasks a node and each starts {processes} "
+        f"processes: {product} processes for {room(placement)} GPUs a node",
+        fix="start one task a node (--ntasks-per-node=1) and let it start the processes, or start the "
+        "program itself once for each GPU",
+        cause="launcher of launchers",
+        subjects=(f"{product} processes a node",),
+        evidence=tuple(read_at(f.at, f"{f.name}: {f.kind} {f.value}") for f in nesting.facts),
+    )
 
 
 @rule("ID014", "the rendezvous address reaches all nodes", over=several_nodes, severity="error")
 def rendezvous_is_reachable(ask: Ask, placement: Placement) -> Iterator[Finding]:
-    """Not loopback in a job of several nodes, and the same on all of them."""
-    addresses = rendezvous_addresses(placement)
-    if not addresses:
-        ask.gap(
-            "the rendezvous address",
-            ["job"],
-            "the engine's start-up log, or MASTER_ADDR by topocheck probe in the job's own processes",
-        )
+    """Not loopback where several nodes meet, one host for all, and the host of rank 0."""
+    supply = "the engine's start-up log, or MASTER_ADDR by topocheck probe in the job's own processes"
+    if not addresses(placement):
+        ask.gap("the rendezvous address", ["job"], supply)
         return
     ask.know()
-    local = [(name, value, at) for name, value, at in addresses if is_loopback(value)]
+    local = loopbacks(placement)
     if local:
         yield Finding(
-            message=f"{local[0][0]} is {local[0][1]}, which every node takes for itself, and the job has "
-            f"{placement.expected} nodes: the others wait for a rendezvous that never comes",
+            message=f"{local[0]} is loopback: every node takes it for itself, and the job has "
+            f"{placement.expected} nodes. The others wait for a rendezvous that never comes",
             fix="set it to an address of the first node that all nodes reach (MASTER_ADDR, --dist-init-addr, "
-            "--data-parallel-address, VLLM_HOST_IP)",
+            "--data-parallel-address, GLOO_SOCKET_IFNAME)",
             cause="loopback rendezvous",
-            subjects=tuple(dict.fromkeys(f"{name} {value}" for name, value, _ in local)),
-            evidence=tuple(at for _, _, at in local),
+            subjects=tuple(dict.fromkeys(map(str, local))),
+            evidence=tuple(address.evidence for address in local),
         )
-    masters = {value for name, value, _ in addresses if name == "MASTER_ADDR"}
-    if len(masters) > 1:
+    for address in undecided(placement):
+        ask.gap("which ranks meet at the loopback address", [str(address)], supply)
+    yield from one_master(ask, placement)
+
+
+def one_master(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """MASTER_ADDR of all nodes names one host, which runs rank 0. A name that is not known says nothing."""
+    found = [address for address in masters(placement) if not is_loopback(address.value)]
+    named = {address: machine_of(placement, address) for address in found}
+    hosts = dict.fromkeys(node for node in named.values() if node is not None)
+    if len(hosts) > 1:
         yield Finding(
-            message=f"MASTER_ADDR differs over the nodes: {first(sorted(masters))}. Each waits for its own",
-            fix="give all nodes the same MASTER_ADDR",
+            message=f"MASTER_ADDR names several hosts: {first(map(str, hosts))}. Nodes wait for each other "
+            "at different places",
+            fix="give all nodes the same MASTER_ADDR, a name of the node of rank 0",
             cause="rendezvous differs",
-            subjects=tuple(sorted(masters)),
-            evidence=tuple(at for name, _, at in addresses if name == "MASTER_ADDR"),
+            subjects=tuple(map(str, found)),
+            evidence=tuple(address.evidence for address in found),
         )
+        return
+    column = placement.placed
+    place = None if column.basis == "predicted" else column.node[0]
+    for address, node in named.items():
+        if node is not None and place not in (None, node.index) and not address.agents:
+            yield Finding(
+                message=f"MASTER_ADDR is {address.value} ({node}), and rank 0, which opens the store, is on "
+                f"{placement.nodes[place or 0]}",
+                fix="set MASTER_ADDR to a name of the node of rank 0",
+                cause="rendezvous elsewhere",
+                subjects=(str(node),),
+                evidence=(
+                    address.evidence,
+                    read_at(column.at.get(0), f"rank 0 on {placement.nodes[place or 0]}"),
+                ),
+                ranks=(0,),
+            )
+            return
+    values = {address.value for address in found}
+    if len(values) > 1:
+        ask.gap("that all MASTER_ADDR are one host", sorted(values), "MASTER_ADDR as one name on all nodes")
 
 
-def rendezvous_addresses(placement: Placement) -> list[tuple[str, str, Evidence]]:
-    """(what, address, where) of every rendezvous that the evidence names."""
-    found = [
-        (fact.name or "rendezvous", fact.value, read_at(fact.at, f"{fact.name}: {fact.value}"))
-        for fact in facts_of(placement, "rendezvous")
-    ]
-    for node in placement.nodes:
-        for raw in node.machine.environments if node.machine else ():
-            value = msgspec.json.decode(raw, type=dict[str, str]).get("MASTER_ADDR")
-            if value:
-                where = Evidence(source="environment", fact=f"MASTER_ADDR={value} on {node}")
-                found.append(("MASTER_ADDR", value, where))
+def used_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
+    """Nodes whose GPUs ranks use."""
+    if placement.phase == "predicted":
+        return NotApplicable("the job does not run yet: no GPU is in use")
+    found: dict[Hashable, list[Node]] = {}
+    for place, ranks in placement.ranks_on.items():
+        node = placement.nodes[place]
+        gpus = tuple(placement.placed.gpu[rank] for rank in ranks)
+        kind = place if node.kind is None else (node.kind, gpus, node.machine and node.machine.environments)
+        found.setdefault(kind, []).append(node)
     return found
 
 
-def is_loopback(address: str) -> bool:
-    """localhost, 127.0.0.0/8 or ::1, with or without scheme and port."""
-    host = address.rpartition("//")[2].strip("[]")
-    for candidate in (host, host.rpartition(":")[0].strip("[]")):
-        if candidate.lower() in ("localhost", "localhost.localdomain"):
-            return True
-        try:
-            return ipaddress.ip_address(candidate).is_loopback
-        except ValueError:
-            continue
-    return False
+@rule("ID016", "every GPU in use was given to the job", over=used_nodes, severity="error")
+def gpu_is_the_jobs(ask: Ask, node: Node) -> Iterator[Finding]:
+    """GPUs of ranks against what scheduler or container runtime gave: by UUID, else device number."""
+    placement = ask.placement
+    ask.rest_on(placement.placed.basis)
+    given = given_on(node)
+    gpus = node.machine.gpus if node.machine else ()
+    if not (given.numbers or given.uuids) or not usable(gpus):
+        ask.gap("which GPUs the job was given", [node.name], f"SLURM_JOB_GPUS by {PROBE}")
+        return
+    devices = ask.devices(placement.ranks_on[node.index])
+    strange: dict[int, str] = {}
+    kinds = set()
+    for rank, device in devices.items():
+        gpu = gpus[device.ordinal]
+        known, kind = (gpu.uuid, "UUID") if given.uuids else known_as(gpu)
+        if known is None:
+            ask.gap("UUIDs and minor numbers of the GPUs", [node.name], "nvidia-smi -q, given as NODE=FILE")
+        elif known not in given.uuids | given.numbers:
+            strange[rank] = f"{device} ({kind} {known})"
+            kinds.add(kind)
+    if strange:
+        more = len({device.ordinal for device in devices.values()}) > (given.count or 0)
+        yield someone_elses(node, given, strange, by_index="NVML index" in kinds and not more)
 
 
-RULES = (node_ranks_complete, numbers_agree, no_launcher_of_launchers, rendezvous_is_reachable)
+def someone_elses(node: Node, given: Given, strange: dict[int, str], *, by_index: bool) -> Finding:
+    """The finding of GPUs that the job was not given; a warning where only NVML indexes tell."""
+    doubt = "; by NVML index, which need not be the device number that Slurm counts" if by_index else ""
+    return Finding(
+        message=f"ranks {fold(strange)} use {first(dict.fromkeys(strange.values()), 3)}, and the job was "
+        f"given {first(given.words, 2)} on {node}{doubt}: these GPUs may be another job's",
+        fix="leave CUDA_VISIBLE_DEVICES to the scheduler: indexes inside the allocation start at 0, and its "
+        "own numbers are not they",
+        cause="GPU not given by index" if by_index else "GPU not given",
+        subjects=tuple(f"rank {rank} on {name}" for rank, name in strange.items()),
+        evidence=tuple(
+            Evidence(source=first(node.machine.sources, 2) if node.machine else "environment", fact=word)
+            for word in given.words
+        ),
+        severity="warning" if by_index else "error",
+        ranks=tuple(strange),
+        mark="gpu",
+    )
+
+
+RULES = (
+    node_ranks_complete,
+    numbers_agree,
+    no_launcher_of_launchers,
+    rendezvous_is_reachable,
+    gpu_is_the_jobs,
+)

@@ -19,7 +19,7 @@ BROKEN = [
     ("nvlink-missing", 1, "NV001", "fail", "of gpu-b, rank 6, has 12 active NVLinks of the 18"),
     ("sockets", 1, "OBS003", "fail", "RDMA cannot be used on gpu-a: NCCL found no RDMA device"),
     ("shared-gpu", 1, "ID004", "fail", "ranks 6, 7 share GPU-"),
-    ("missing-node", 3, "EV001", "unknown", "nothing is proven wrong"),
+    ("missing-node", 3, "EV001", "unknown", "gpu-b never reported"),
     ("thin-evidence", 3, "TP002", "unknown", "nothing is proven wrong"),
 ]
 """Scenario, exit code, the rule that it is about, that rule's verdict, words of the sentence."""

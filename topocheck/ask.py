@@ -135,8 +135,11 @@ class Ask:
         about = [f"ranks {fold(placed)}"] if placed else []
         if len(placed) < len(ranks):
             about.append(placement.keep("unplaced ranks", lambda p: f"ranks {fold(p.unplaced)}"))
+        why = placement.facts.refusal
         supply = {
-            "predicted": "name the nodes in the plan, or give evidence of the running job",
+            "predicted": f"a number of nodes that the engine can fill ({why}), or evidence of the running job"
+            if why
+            else "name the nodes in the plan, or give evidence of the running job",
             "claimed": "topocheck probe in the job's own processes on every node",
             "observed": "the NCCL_DEBUG=INFO log of every node, from its first line",
         }[placement.phase]

@@ -33,6 +33,7 @@ class ClaimColumns:
     machine: list[int] = field(default_factory=list)
     gpu: list[int] = field(default_factory=list)
     local_rank: list[int] = field(default_factory=list)
+    node_rank: list[int] = field(default_factory=list)
     pid: list[int] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=dict)
     """World sizes claimed, each with the first rank that claims it."""
@@ -56,6 +57,7 @@ class ClaimColumns:
         self.machine += [machine] * len(ranks)
         self.gpu += numbered(columns[GPU])
         self.local_rank += numbered(columns[LOCAL_RANK])
+        self.node_rank += numbered(columns[NODE_RANK])
         self.pid += numbered(columns[PID])
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from topocheck.engines import ENGINES
 from topocheck.engines.layout import LayerSplit
-from topocheck.errors import LayoutError, UsageError
+from topocheck.errors import UsageError
 from topocheck.inventory import Inventory
 from topocheck.placement import Placement, place
 from topocheck.plan import NodeRange, Plan
@@ -92,17 +92,7 @@ def declare(plan: Plan, world: int | None = None) -> tuple[Placement, list[str]]
 
 def why_unplaced(placement: Placement) -> str | None:
     """Why the engine's formula puts the ranks on no node; None if it does."""
-    world, nodes = placement.world, placement.expected
-    if placement.columns["predicted"].complete:
-        return None
-    if world % nodes:
-        return f"{world} ranks do not divide over {nodes} nodes"
-    engine = placement.facts.engine
-    try:
-        engine.slots(placement.layout, [world // nodes] * nodes)
-    except LayoutError as error:
-        return str(error)
-    return f"{engine.title} leaves it to the launcher"
+    return None if placement.columns["predicted"].complete else placement.facts.refusal
 
 
 def describe(placement: Placement, assumed: list[str], most: int | None = None) -> Declaration:

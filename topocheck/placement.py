@@ -10,7 +10,7 @@ Nodes are the places of the plan in its order, then hosts that carry ranks witho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
@@ -26,7 +26,7 @@ from topocheck.errors import LayoutError
 from topocheck.hardware import Shape
 from topocheck.inventory import Inventory, Machine
 from topocheck.plan import Basis, Plan
-from topocheck.snapshot import LogFact
+from topocheck.snapshot import JobFact, LogFact
 
 __all__ = ["Node", "Placement", "place"]
 
@@ -93,6 +93,10 @@ class _Facts:
     by_machine: dict[Basis, Column]
     """Claimed and observed columns with machine indexes."""
     predicted: Column
+    placing: dict[str, JobFact]
+    """What of the engine's command line the prediction rests on, by keyword."""
+    refusal: str
+    """Why the formula puts the ranks nowhere, in the engine's words; empty if it places them."""
     assumptions: list[str] = field(default_factory=list)
 
 
@@ -258,10 +262,13 @@ def place(plan: Plan, inventory: Inventory) -> Placement:
     phase: Basis = "observed" if seen.any else "claimed" if claimed else "predicted"
     active = active_machines(inventory, seen)
     nodes = expected_nodes(plan, inventory, active)
-    predicted = predict(engine, layout, nodes)
+    placing = placing_facts(engine, inventory.job)
+    predicted, refusal = predict(engine, layout, nodes, {key: int(f.value) for key, f in placing.items()})
     seats = seats_of(by_machine, predicted)
     binding = bind(plan, inventory, active, seats, nodes)
-    facts = _Facts(plan, engine, layout, inventory, seen, phase, binding, by_machine, predicted)
+    facts = _Facts(
+        plan, engine, layout, inventory, seen, phase, binding, by_machine, predicted, placing, refusal
+    )
     facts.assumptions = assumptions(facts)
     return Placement(facts, binding.orders[0])
 
@@ -279,18 +286,39 @@ def active_machines(inventory: Inventory, seen: Sightings) -> list[int]:
     return sorted(active)
 
 
-def predict(engine: Engine, layout: Layout, nodes: int) -> Column:
-    """Where the engine's formula puts each rank, world / nodes ranks on each node."""
-    column = blank("predicted", layout.world)
-    if layout.world % nodes:
-        return column
+def predict(
+    engine: Engine, layout: Layout, nodes: int, options: Mapping[str, int] | None = None
+) -> tuple[Column, str]:
+    """Where the engine's formula puts each rank, world / nodes ranks on each node, and why it does not.
+
+    `options` are what the engine's own command line says of GPUs.
+    """
+    column, share = blank("predicted", layout.world), layout.world // nodes
     try:
-        slots = engine.slots(layout, [layout.world // nodes] * nodes)
-    except LayoutError:
-        return column  # the engine cannot start this layout on so many nodes: nothing is predicted
-    if slots is not None:
-        column.node, column.gpu = list(slots.nodes), list(slots.gpus)
-    return column
+        slots = engine.slots(layout, [share] * nodes, **(options or {}))
+    except LayoutError as error:
+        return column, str(error)
+    if layout.world % nodes:
+        return column, f"{layout.world} ranks do not divide over {nodes} nodes"
+    if slots is None:
+        return column, f"{engine.title} leaves it to the launcher"
+    column.node, column.gpu = list(slots.nodes), list(slots.gpus)
+    return column, ""
+
+
+def placing_facts(engine: Engine, job: Sequence[JobFact]) -> dict[str, JobFact]:
+    """What the engine's command line says of GPUs, by keyword; servers that say different things say nothing."""
+    found: dict[str, dict[str, JobFact]] = {}
+    for fact in job:
+        name = fact.name.lstrip("-").replace("-", "_")
+        if (
+            fact.kind == "option"
+            and name in engine.placing
+            and fact.value.isdecimal()
+            and len(fact.value) < 6
+        ):
+            found.setdefault(name, {})[fact.value] = fact
+    return {name: next(iter(facts.values())) for name, facts in found.items() if len(facts) == 1}
 
 
 def seats_of(by_machine: dict[Basis, Column], predicted: Column) -> dict[int, Counter[int]]:
@@ -317,9 +345,10 @@ def assumptions(facts: _Facts) -> list[str]:
     if plan.engine_version is None and facts.layout.version is not None:
         found.append(f"{facts.engine.title} {facts.layout.version}, the newest version known")
     if facts.phase == "predicted":
+        given = "".join(f", {name} {fact.value}" for name, fact in facts.placing.items())
         found.append(
-            "ranks are where the engine's formula puts them, CUDA_VISIBLE_DEVICES unset: nothing claims or "
-            "shows them yet"
+            f"ranks are where the engine's formula puts them{given}, CUDA_VISIBLE_DEVICES unset: nothing "
+            "claims or shows them yet"
         )
     if "assumed" in facts.binding.bound_by and len(facts.binding.orders) == 1:
         found.append("the order of the nodes: all orders of equal nodes give the same answer")

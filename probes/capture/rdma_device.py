@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -245,9 +246,9 @@ def reading(
                 words = f"{device.name}:{port.number} is up at SDR, which a kernel older than the NIC prints"
                 words += " for a speed that it does not know: the rate is not taken"
                 found.append(Note(device.line, "ignored", words))
-    twice = sorted({d.name for d in devices if [e.name for e in devices].count(d.name) > 1})
-    if twice:
-        found.append(Note(devices[0].line, "contradictory", f"{twice[0]} is listed twice"))
+    name, count = Counter(device.name for device in devices).most_common(1)[0] if devices else ("", 0)
+    if count > 1:
+        found.append(Note(devices[0].line, "contradictory", f"{name} is listed {count} times"))
     snapshot = FullSnapshot(
         schema=SCHEMA,
         sources=(source,),

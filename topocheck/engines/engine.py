@@ -35,11 +35,13 @@ class Engine:
     """(sizes, version, order) -> Layout."""
     split: Callable[[int, int, str | None, str | None, Mapping[str, object]], LayerSplit]
     """(layers, stages, override, version, options) -> LayerSplit."""
-    slots: Callable[[Layout, Sequence[int]], Slots | None]
+    slots: Callable[..., Slots | None]
     """(layout, ranks a node by position) -> where each rank will be; None if the engine has no rule.
 
-    An engine's own function may take more by keyword: SGLang's base_gpu_id, for instance.
+    An engine's own function may take more by keyword: `placing` names what its command line gives.
     """
+    placing: tuple[str, ...] = ()
+    """Keywords of `slots` that are numbers of the engine's command line: gpu_id_step is --gpu-id-step."""
 
 
 def all_sizes(title: str, sizes: Sizes, keys: Sequence[str]) -> dict[str, int]:

@@ -126,4 +126,5 @@ ENGINE = Engine(
     layout=layout,
     split=split,
     slots=slots,
+    placing=("base_gpu_id", "gpu_id_step"),
 )

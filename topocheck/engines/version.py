@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topocheck.errors import LayoutError
+from topocheck.errors import UnknownLayoutError
 
 __all__ = ["before", "release"]
 
@@ -14,11 +14,11 @@ NUMBERS = re.compile(r"v?([0-9]{1,9}(?:\.[0-9]{1,9})+)", re.IGNORECASE)
 def release(version: str) -> tuple[int, ...]:
     """Release numbers of a version: `v0.33.0rc1+cu129` -> (0, 33, 0).
 
-    Raises LayoutError for what has no release numbers, such as a commit.
+    Raises UnknownLayoutError for what has no release numbers, such as a commit.
     """
     match = NUMBERS.match(version.strip())
     if match is None:
-        raise LayoutError(f"engine_version {version[:80]!r} is not a release such as 0.33.0")
+        raise UnknownLayoutError(f"engine_version {version[:80]!r} is not a release such as 0.33.0")
     return tuple(int(part) for part in match[1].split("."))
 
 

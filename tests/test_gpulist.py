@@ -1,0 +1,34 @@
+"""A packed list of GPUs is the list that was packed."""
+
+from __future__ import annotations
+
+import pytest
+
+from topocheck.gpulist import GpuList
+from topocheck.snapshot import GpuId, MigDevice, Platform
+
+GPUS = (
+    GpuId(uuid="GPU-0a", bus="0000:18:00.0", nvml=0, scope="host", serial="165", module=1, minor=0),
+    GpuId(nvml=1, scope="task", model="NVIDIA H100", mig=(MigDevice(uuid="MIG-1", gpu_instance=3),)),
+    GpuId(platform=Platform(chassis="c", slot=4), hive="00000000000000ff"),
+)
+
+
+def test_a_list_gives_back_every_field_of_every_gpu() -> None:
+    packed = GpuList(GPUS)
+    assert tuple(packed) == GPUS
+    assert [packed[place] for place in range(3)] == list(GPUS)
+    assert packed[1:] == GPUS[1:]
+    assert packed[-1] == GPUS[-1]
+    assert len(packed) == 3
+    assert GPUS[1] in packed
+
+
+def test_a_place_beyond_the_list_is_an_error() -> None:
+    with pytest.raises(IndexError):
+        GpuList(GPUS)[3]
+
+
+def test_an_empty_list_is_empty() -> None:
+    assert not GpuList()
+    assert list(GpuList()) == []

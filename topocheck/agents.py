@@ -1,0 +1,176 @@
+"""The launcher's agents, one for each node rank, and whether their numbers fit each other.
+
+An agent starts the processes of one node, or of one pod of it: two pods on one host are two agents with
+two node ranks, and both count their local ranks from 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from topocheck.claims import UNKNOWN
+from topocheck.launchers.slurm import distribution
+from topocheck.placement import Node, Placement
+from topocheck.ranges import fold
+from topocheck.snapshot import At
+
+__all__ = ["Agent", "Misnumbered", "agents", "misnumbered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Processes of one node that share a node rank."""
+
+    node: Node
+    node_rank: int | None
+    """None where the launcher gives none, as MPI."""
+    numbers: tuple[tuple[int, int | None], ...]
+    """(rank, local rank) of each process; a local rank that is not claimed is None."""
+    at: At | None
+    """Where the first of them was read, if it has a line of its own."""
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks of its processes in order."""
+        return sorted({rank for rank, _ in self.numbers})
+
+    @property
+    def start(self) -> int | None:
+        """The rank that has local rank 0 in a block launch; None if the ranks were dealt otherwise."""
+        starts = {None if local is None else rank - local for rank, local in self.numbers}
+        return starts.pop() if len(starts) == 1 else None
+
+    def __str__(self) -> str:
+        return f"{self.node} (ranks {fold(self.ranks)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Misnumbered:
+    """What does not fit about one agent's numbers."""
+
+    agent: Agent
+    fact: str
+    """In words."""
+
+
+def agents(placement: Placement) -> Sequence[Agent]:
+    """Agents of the plan's world, in the order of nodes and node ranks."""
+    return placement.keep("agents", find_agents)
+
+
+def find_agents(placement: Placement) -> list[Agent]:
+    """Sort the claims by node and node rank; a process that is seen twice is one."""
+    claims = placement.inventory.claims.get("")
+    if claims is None:
+        return []
+    found: dict[tuple[int, int], dict[tuple[int, int | None], int]] = {}
+    seats = zip(claims.machine, claims.node_rank, claims.rank, claims.local_rank, strict=True)
+    for index, (machine, node_rank, rank, local) in enumerate(seats):
+        process = rank, None if local == UNKNOWN else local
+        found.setdefault((machine, node_rank), {}).setdefault(process, index)
+    known = [
+        (placement.node_of[machine], node_rank, numbers)
+        for (machine, node_rank), numbers in found.items()
+        if machine in placement.node_of
+    ]
+    return [
+        Agent(
+            placement.nodes[place],
+            None if node_rank == UNKNOWN else node_rank,
+            tuple(numbers),
+            claims.at.get(min(numbers.values())),
+        )
+        for place, node_rank, numbers in sorted(known, key=lambda agent: agent[:2])
+    ]
+
+
+def misnumbered(placement: Placement) -> Sequence[Misnumbered]:
+    """Agents whose rank, local ranks and node rank no launch gives."""
+    return placement.keep("misnumbered", find_misnumbered)
+
+
+def find_misnumbered(placement: Placement) -> list[Misnumbered]:
+    """Local ranks held twice, then ranks that do not follow the node ranks."""
+    found = agents(placement)
+    torn = [Misnumbered(agent, fact) for agent in found if (fact := held_twice(agent))]
+    if torn:
+        return torn
+    blocks = in_blocks(found)
+    wrong = out_of_order(placement, blocks)
+    if wrong and (arbitrary(placement) or dealt_in_turn(placement, found)):
+        return []
+    return wrong
+
+
+def held_twice(agent: Agent) -> str:
+    """Local ranks that several ranks of one agent hold; empty if none is.
+
+    Without a node rank two containers of one host cannot be told apart, and each counts from 0.
+    """
+    if agent.node_rank is None:
+        return ""
+    counts = Counter(local for _, local in agent.numbers if local is not None)
+    twice = [local for local, count in counts.items() if count > 1]
+    return f"local ranks {fold(twice)} are held by several of its processes" if twice else ""
+
+
+def in_blocks(found: Sequence[Agent]) -> list[Agent]:
+    """Agents that hold a block of ranks, by node rank; those whose node rank another has too left out."""
+    counts = Counter(agent.node_rank for agent in found)
+    known = [a for a in found if a.node_rank is not None and a.start is not None and counts[a.node_rank] == 1]
+    return sorted(known, key=lambda agent: agent.node_rank or 0)
+
+
+def out_of_order(placement: Placement, blocks: Sequence[Agent]) -> list[Misnumbered]:
+    """Blocks that cannot start where they do: every agent before one has a rank, and each one after it.
+
+    Nodes need not be equal: only the order of the blocks counts, and the room before and after them.
+    """
+    nodes = max([placement.expected, *[(agent.node_rank or 0) + 1 for agent in blocks]])
+    found: dict[int, Misnumbered] = {}
+    for agent in blocks:
+        place, start = agent.node_rank or 0, agent.start or 0
+        after = nodes - 1 - place
+        told = f"node rank {place} has ranks {fold(agent.ranks)}"
+        if start < place or (place == 0 and start > 0):
+            first = f"{place} or later" if place else "0"
+            found[place] = Misnumbered(agent, f"{told}, and in a block launch it starts at rank {first}")
+        elif placement.world - after <= max(agent.ranks) < placement.world:
+            rest = f"{after} nodes with ranks of their own come after it"
+            found[place] = Misnumbered(agent, f"{told} of {placement.world}, and {rest}")
+    for lower, upper in pairwise(blocks):
+        if (lower.start or 0) >= (upper.start or 0):
+            for agent, other in ((lower, upper), (upper, lower)):
+                fact = (
+                    f"node rank {agent.node_rank} has ranks {fold(agent.ranks)}, and node rank "
+                    f"{other.node_rank} on {other.node} has {fold(other.ranks)}"
+                )
+                found.setdefault(agent.node_rank or 0, Misnumbered(agent, fact))
+    return [found[place] for place in sorted(found)]
+
+
+def dealt_in_turn(placement: Placement, found: Sequence[Agent]) -> bool:
+    """All numbers fit a launch that deals runs of some length to equal nodes in turn (cyclic, plane)."""
+    nodes = placement.expected
+    share, rest = divmod(placement.world, nodes)
+    return not rest and any(
+        all(
+            local is not None
+            and agent.node_rank is not None
+            and rank == local // run * run * nodes + agent.node_rank * run + local % run
+            for agent in found
+            for rank, local in agent.numbers
+        )
+        for run in range(1, share + 1)
+    )
+
+
+def arbitrary(placement: Placement) -> bool:
+    """Slurm was told to place each rank by a file (--distribution=arbitrary): node ranks say nothing."""
+    raws = {raw for node in placement.nodes for raw in (node.machine.environments if node.machine else ())}
+    return any(distribution(msgspec.json.decode(raw, type=dict[str, str])) == "arbitrary" for raw in raws)
