@@ -10,50 +10,100 @@ from topocheck.placement import Placement
 from topocheck.ranges import first
 from topocheck.rule import Finding, read_at, rule
 from topocheck.snapshot import JobFact
+from topocheck.splitting import declared_counts
 
 __all__ = ["RULES"]
+
+KINDRED = {"torch": None, "deepspeed": ("megatron",)}
+"""Engines under whose name the sizes of other programs' logs are a job's own: None is any."""
+REPLICATED = ("vllm", "sglang")
+"""Engines whose replicas may be servers of their own, or dense worlds that show data parallel size 1."""
+LOG = "the engine's start-up log, given as a file"
 
 
 @rule("OBS001", "effective sizes equal the plan", over=the_job, severity="error")
 def sizes_equal_plan(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Sizes in force against the plan; what was only asked for counts where nothing shows the effect."""
-    in_force = by_axis(facts_of(placement, "size"))
-    asked = by_axis(facts_of(placement, "requested-size"))
-    borne = [fact for fact in facts_of(placement, "rank-coordinate") if beyond(placement, fact)]
-    wrong: list[tuple[str, JobFact]] = []
-    for axis in {**in_force, **asked}:
-        for fact in in_force.get(axis) or asked[axis]:
-            declared = placement.layout.size(axis)
-            if axis in placement.layout.sizes and number(fact.value) not in (None, declared):
-                how = "in force" if fact.kind == "size" else "asked for"
-                wrong.append((f"{axis} {fact.value} {how}, the plan says {declared}", fact))
-    for fact in borne:
-        size = placement.layout.size(fact.name)
-        wrong.append((f"a rank bears {fact.name} coordinate {fact.value}, beyond {fact.name} {size}", fact))
-    if not in_force and not asked and not borne:
-        ask.gap(
-            "sizes in force", ["job"], "the engine's start-up log, or its launch command, given as a file"
-        )
-        return
-    ask.know()
+    facts = [
+        f for f in facts_of(placement, "size", "requested-size", "rank-coordinate") if speaks(placement, f)
+    ]
+    in_force = by_axis(fact for fact in facts if fact.kind == "size")
+    asked = by_axis(fact for fact in facts if fact.kind == "requested-size")
+    wrong = [
+        (f"{axis} {fact.value} {how_known(fact)}, the plan says {declared(placement, axis)}", fact)
+        for axis in {**in_force, **asked}
+        for fact in in_force.get(axis) or asked[axis]
+        if contradicts(placement, fact)
+    ]
+    for fact in facts:
+        size = most(placement, fact.name) if fact.kind == "rank-coordinate" else None
+        if size is not None and (number(fact.value) or 0) >= size:
+            wrong.append(
+                (f"a rank bears {fact.name} coordinate {fact.value}, beyond {fact.name} {size}", fact)
+            )
+    wrong += other_layers(placement)
     if wrong:
+        ask.know()
         texts = list(dict.fromkeys(text for text, _ in wrong))
         yield Finding(
             message=f"the job's sizes are not the plan's: {first(texts, 4)}",
             fix="correct the launch command, or the plan: everything else is judged by the plan's sizes",
             cause="sizes differ",
             subjects=tuple(texts),
-            evidence=tuple(read_at(fact.at, f"{fact.kind} {fact.name} {fact.value}") for _, fact in wrong),
+            evidence=tuple(
+                read_at(f.at, f"{f.kind} {f.name} {f.value}".replace("  ", " ")) for _, f in wrong
+            ),
         )
     elif not in_force:
-        ask.gap(
-            "sizes in force (the command shows only what was asked for)",
-            ["job"],
-            "the engine's start-up log, given as a file",
-        )
+        only = " (the command shows only what was asked for)" if asked else ""
+        ask.gap(f"sizes in force{only}", ["job"], LOG)
+    else:
+        ask.know()
 
 
-def by_axis(facts: list[JobFact]) -> dict[str, list[JobFact]]:
+def contradicts(placement: Placement, fact: JobFact) -> bool:
+    """The stated size is not the plan's. Servers of data replicas each say 1, whatever their number is."""
+    size, stated = declared(placement, fact.name), number(fact.value)
+    replica = fact.name == "data" and stated == 1 and placement.plan.engine in REPLICATED
+    return None not in (size, stated) and size != stated and not replica
+
+
+def how_known(fact: JobFact) -> str:
+    """In force, or only asked for."""
+    return "in force" if fact.kind == "size" else "asked for"
+
+
+def speaks(placement: Placement, fact: JobFact) -> bool:
+    """The statement is of the plan's engine, and of an axis that it has."""
+    engine = placement.plan.engine
+    kindred = KINDRED.get(engine, ())
+    return fact.engine in (None, engine) or kindred is None or fact.engine in kindred
+
+
+def declared(placement: Placement, axis: str) -> int | None:
+    """The plan's size of an axis; None where the plan leaves it to the engine or to the world.
+
+    What divides other axes (expert, decode context, attention data) counts only if the plan names it.
+    """
+    given = getattr(placement.plan.parallel, axis, None)
+    if axis not in placement.layout.sizes or axis == "data":
+        return None if given is None else placement.layout.size(axis)
+    return placement.layout.size(axis)
+
+
+def most(placement: Placement, axis: str) -> int | None:
+    """Ranks along an axis, which no coordinate reaches; None where the plan does not settle it.
+
+    SGLang's DP is a replica or, with attention data parallelism, a part of TP, by a flag that an excerpt
+    need not show.
+    """
+    size = declared(placement, axis)
+    if axis == "data" and placement.plan.engine == "sglang" and size is not None:
+        return max(size, placement.plan.parallel.attention_data or 1)
+    return size
+
+
+def by_axis(facts: Iterator[JobFact]) -> dict[str, list[JobFact]]:
     """Statements by axis."""
     found: dict[str, list[JobFact]] = {}
     for fact in facts:
@@ -61,14 +111,17 @@ def by_axis(facts: list[JobFact]) -> dict[str, list[JobFact]]:
     return found
 
 
-def beyond(placement: Placement, fact: JobFact) -> bool:
-    """A coordinate that the plan's size of this axis does not have."""
-    value = number(fact.value)
-    return (
-        value is not None
-        and fact.name in placement.layout.sizes
-        and value >= placement.layout.size(fact.name)
-    )
+def other_layers(placement: Placement) -> list[tuple[str, JobFact]]:
+    """Layers of each stage in force that differ from the plan's own list; another sum is another model's."""
+    planned = declared_counts(placement)
+    found = []
+    for fact in facts_of(placement, "layers"):
+        counts = [number(part.strip()) for part in fact.value.split(",")]
+        known = [count for count in counts if count is not None]
+        if len(known) == len(counts) and sum(known) == sum(planned) and known != planned:
+            words = ",".join(map(str, planned))
+            found.append((f"layers {fact.value.replace(' ', '')}, the plan says {words}", fact))
+    return found
 
 
 RULES = (sizes_equal_plan,)

@@ -8,7 +8,14 @@ from topocheck.agents import misnumbered
 from topocheck.ask import Ask
 from topocheck.column import Column, Sighting, one_process
 from topocheck.communicators import DUPLICATE, Member
-from topocheck.launched import announced_twice, invalid_devices, narrowed_devices, short_allocation
+from topocheck.launched import (
+    announced_twice,
+    announcements,
+    invalid_devices,
+    narrowed_devices,
+    short_allocation,
+    stated_worlds,
+)
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
@@ -40,6 +47,13 @@ def ranks_complete(ask: Ask, column: Column) -> Iterator[Finding]:
             evidence=tuple(sighted(placement, sighting) for sighting in column.stray),
         )
     yield from announced_twice(placement)
+    told = announcements(placement)
+    if told.doubled and told.restart:
+        ask.gap(
+            "whether ranks that announced themselves twice were started again, or are two",
+            [f"ranks {fold(told.doubled)}"],
+            "the log of every node, as NODE=FILE",
+        )
     missing = placement.unplaced
     if missing and not every_rank_told(placement):
         ask.rank_gap(missing)
@@ -79,7 +93,7 @@ def sighted(placement: Placement, sighting: Sighting) -> Evidence:
 
 @rule("ID002", "world size is the product of the sizes", over=world, severity="error", required=True)
 def world_is_product(ask: Ask, column: Column) -> Iterator[Finding]:
-    """Claimed world sizes, or the largest communicator, against the plan."""
+    """World sizes that are claimed, stated or of the largest communicator, against the plan."""
     placement = ask.placement
     ask.rest_on(column.basis)
     sizes = set(placement.inventory.claims[""].sizes) if "" in placement.inventory.claims else set()
@@ -98,7 +112,8 @@ def world_is_product(ask: Ask, column: Column) -> Iterator[Finding]:
             "topocheck probe in the job's processes",
         )
         ask.gap(need, [f"{placement.world} ranks"], supply)
-    wrong = sorted(size for size in sizes if size != placement.world)
+    stated = stated_worlds(placement)
+    wrong = sorted({size for size in sizes if size != placement.world} | {size for size, _ in stated})
     if wrong:
         yield Finding(
             message=f"the job has a world of {first(map(str, wrong))} ranks, the plan declares "
@@ -106,13 +121,13 @@ def world_is_product(ask: Ask, column: Column) -> Iterator[Finding]:
             fix="correct `parallel:` in the plan, or the sizes on the launch command",
             cause="world size differs",
             subjects=tuple(f"world of {size}" for size in wrong),
-            evidence=world_evidence(placement, wrong),
+            evidence=world_evidence(placement, wrong, [evidence for _, evidence in stated]),
         )
 
 
-def world_evidence(placement: Placement, sizes: list[int]) -> tuple[Evidence, ...]:
+def world_evidence(placement: Placement, sizes: list[int], stated: list[Evidence]) -> tuple[Evidence, ...]:
     """Lines that show a world of these sizes."""
-    found = []
+    found = [*stated]
     for comm in placement.seen.communicators.values():
         if comm.size in sizes:
             member = next(comm.everyone())

@@ -8,10 +8,13 @@ from collections.abc import Iterator, Sequence
 from topocheck.ask import Ask
 from topocheck.communicators import DUPLICATE
 from topocheck.jobfacts import facts_of
+from topocheck.launched import is_refused_for_space
 from topocheck.placement import Placement
 from topocheck.ranges import first, fold
 from topocheck.rdma import FIXES, rdma_of, spell
+from topocheck.rendezvous import loopbacks
 from topocheck.rule import Finding, NotApplicable, Severity, Situations, read_at, rule, the
+from topocheck.snapshot import JobFact
 from topocheck.subjects import TensorGroup, crossings, tensor_groups
 from topocheck.traffic import Flow, flows, global_members
 
@@ -25,6 +28,10 @@ CLAIMED = re.compile(
     re.IGNORECASE,
 )
 """Warnings that a rule with a cause speaks for: ID004, NET009, NV005, ENV003."""
+RENDEZVOUS = re.compile(
+    r"clients joined|Dist(?:Store|Network)Error|connectFullMesh|Rendezvous(?:Timeout|Connection)Error"
+)
+"""Lines by which processes say that they did not meet."""
 
 
 def running(placement: Placement) -> Situations[Placement] | NotApplicable:
@@ -177,14 +184,23 @@ def edges_use_gpudirect(ask: Ask, placement: Placement) -> Iterator[Finding]:
 def started(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job, if it was seen running, or seen to end before it had a communicator."""
     logged = any(fact.kind == "abort" for facts in placement.facts_by_node.values() for fact in facts)
-    if logged or facts_of(placement, "abort"):
-        return the(placement)
-    return running(placement)
+    return the(placement) if logged or endings(placement) else running(placement)
+
+
+def endings(placement: Placement) -> list[JobFact]:
+    """Lines of engines and launchers by which the start ended, but for those of which a rule knows the cause.
+
+    ID015 speaks for refusals for want of room, ID014 for a rendezvous that fails at a loopback address.
+    """
+    met = not loopbacks(placement)
+    aborts = [fact for fact in facts_of(placement, "abort") if met or not RENDEZVOUS.search(fact.value)]
+    refused = [f for f in facts_of(placement, "refused") if not is_refused_for_space(f.value)]
+    return [*refused, *aborts]
 
 
 @rule("OBS006", "every rank finished initialisation", over=started, severity="error")
 def initialisation_finished(ask: Ask, placement: Placement) -> Iterator[Finding]:
-    """An abort line, or every rank complete. A log that stops early proves neither."""
+    """An abort line or a refusal, or every rank complete. A log that stops early proves neither."""
     ask.rest_on("observed")
     aborts = [
         (placement.nodes[place].name, fact.value, fact.at)
@@ -192,7 +208,7 @@ def initialisation_finished(ask: Ask, placement: Placement) -> Iterator[Finding]
         for fact in facts
         if fact.kind == "abort" and not CLAIMED.search(fact.value)
     ]
-    aborts += [(fact.host or "a host", fact.value, fact.at) for fact in facts_of(placement, "abort")]
+    aborts += [(fact.host or "a host", fact.value, fact.at) for fact in endings(placement)]
     if aborts:
         nodes = dict.fromkeys(name for name, _, _ in aborts)
         yield Finding(

@@ -9,7 +9,9 @@ from itertools import pairwise
 from topocheck.ask import Ask, Device
 from topocheck.crossing import crossing_severity
 from topocheck.domain import in_one_domain
+from topocheck.jobfacts import facts_of
 from topocheck.placement import Node, Placement
+from topocheck.plan import NodeRange
 from topocheck.ranges import first, fold
 from topocheck.rdma import Rdma, rdma_of
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
@@ -25,6 +27,9 @@ from topocheck.subjects import (
 )
 
 __all__ = ["RULES"]
+
+STAGES_BY_NODE_RANK = ("sglang",)
+"""Engines whose nodes work out from their rank alone which stages they start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,9 @@ def replica_is_whole(ask: Ask, replica: Replica) -> Iterator[Finding]:
     missing = [rank for rank in placement.unplaced if replica_of(placement, rank) == replica.index]
     if not missing:
         return
+    if starts_wrong_stages(placement):
+        yield stages_not_started(placement)
+        return
     if not every_rank_told(placement):
         ask.rank_gap(missing)
         return
@@ -68,6 +76,35 @@ def replica_is_whole(ask: Ask, replica: Replica) -> Iterator[Finding]:
         subjects=(str(replica),),
         evidence=told_by(placement),
         ranks=tuple(missing),
+    )
+
+
+def starts_wrong_stages(placement: Placement) -> bool:
+    """Before launch, an engine that derives stages from the node rank cannot start them on so many nodes.
+
+    Data replicas may be servers of their own, and Ray places workers itself: then the formula says nothing.
+    """
+    by_ray = any(fact.name.strip("-") == "use-ray" for fact in facts_of(placement, "option"))
+    return (
+        placement.phase == "predicted"
+        and placement.facts.refusal != ""
+        and placement.plan.engine in STAGES_BY_NODE_RANK
+        and placement.layout.size("data") == 1
+        and not (by_ray or isinstance(placement.plan.nodes, NodeRange))
+    )
+
+
+def stages_not_started(placement: Placement) -> Finding:
+    """The finding of sizes for which some stage is started nowhere, in the engine's words."""
+    layout, nodes = placement.layout, placement.expected
+    return Finding(
+        message=f"{placement.facts.engine.title} cannot start tensor {layout.size('tensor')} x pipeline "
+        f"{layout.size('pipeline')} on {nodes} nodes: {placement.facts.refusal}",
+        fix="use a number of nodes that divides the stages, or a multiple of the stages that divides "
+        "stages x tensor size",
+        cause="stages not started",
+        subjects=(f"pipeline {layout.size('pipeline')} on {nodes} nodes",),
+        evidence=(Evidence(source="plan", fact=f"nodes {nodes}, {dict(layout.axes)}"),),
     )
 
 

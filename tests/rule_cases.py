@@ -127,6 +127,23 @@ def stating(*facts: tuple[str, str, str]) -> list[FullSnapshot]:
     return [*pair(), FullSnapshot(schema="topocheck.snapshot/1", identity=Identity(host=Host()), job=stated)]
 
 
+def srun_torchrun(tasks: int) -> list[FullSnapshot]:
+    """The healthy job, started by srun with so many tasks a node, each a torchrun of four processes."""
+    return stating(
+        ("launcher", "train.py", "srun torchrun"),
+        ("processes-per-node", "launcher", f"{tasks}"),
+        ("processes-per-node", "agent", "4"),
+    )
+
+
+def granted(numbers: str) -> list[FullSnapshot]:
+    """The healthy job, node-a with the GPUs that Slurm gave it and the minor numbers of its GPUs."""
+    first, second = pair(environment={"SLURM_JOB_GPUS": numbers})
+    known = tuple(msgspec.structs.replace(gpu, minor=n) for n, gpu in enumerate(first.identity.gpus))
+    identity = msgspec.structs.replace(first.identity, gpus=known)
+    return [msgspec.structs.replace(first, identity=identity), second]
+
+
 def numbered(first: int, second: int) -> list[FullSnapshot]:
     """The healthy job, its nodes with these node ranks."""
     parts = claims(range(4), node_rank=first), claims(range(4, 8), node_rank=second)
@@ -352,7 +369,7 @@ CASES: dict[str, Cases] = {
 
 CASES |= {
     "ID006": Cases(
-        HEALTHY, Job(TWO, numbered(1, 1)), Job(TWO, UNNUMBERED), SEEN, names=("node-a", "0..3", "node rank 1")
+        HEALTHY, Job(TWO, numbered(1, 0)), Job(TWO, UNNUMBERED), SEEN, names=("node-a", "0..3", "node rank 1")
     ),
     "ID007": Cases(
         Job(TWO, numbered(0, 1)),
@@ -362,11 +379,11 @@ CASES |= {
         names=("node rank 0", "node-a", "node-b"),
     ),
     "ID012": Cases(
-        Job(TWO, stating(("processes-per-node", "launcher", "1"), ("processes-per-node", "agent", "4"))),
-        Job(TWO, stating(("processes-per-node", "launcher", "4"), ("processes-per-node", "agent", "4"))),
+        Job(TWO, srun_torchrun(1)),
+        Job(TWO, srun_torchrun(4)),
         HEALTHY,
         None,
-        names=("4 tasks", "4 processes", "16", "launch.sh:1"),
+        names=("4 tasks", "4 processes", "16", "launch.sh:2"),
     ),
     "ID014": Cases(
         Job(TWO, stating(("rendezvous", "master", "10.0.0.1:29500"))),
@@ -383,8 +400,8 @@ CASES |= {
         names=("tensor 8", "the plan says 4", "launch.sh:1"),
     ),
     "TP005": Cases(
-        Job(f"{TWO}model: {{heads: 64}}\n"),
-        Job(f"{TWO}model: {{heads: 66}}\n"),
+        Job(f"{TWO}model: {{heads: 64, kv_heads: 8}}\n"),
+        Job(f"{TWO}model: {{heads: 66, kv_heads: 8}}\n"),
         HEALTHY,
         NO_TENSOR,
         names=("66", "4"),
@@ -397,11 +414,18 @@ CASES |= {
         names=("61", "62"),
     ),
     "GR005": Cases(
-        Job(TWO, stating(("nodes", "", "2"), ("gpus-per-node", "", "4"))),
-        Job(TWO, stating(("nodes", "", "2"), ("gpus-per-node", "", "8"))),
+        Job(TWO, stating(("nodes", "launcher", "2"), ("gpus-per-node", "launcher", "4"))),
+        Job(TWO, stating(("nodes", "launcher", "2"), ("gpus-per-node", "launcher", "8"))),
         HEALTHY,
         None,
         "warning",
         ("16 GPUs", "8 ranks", "launch.sh:2"),
+    ),
+    "ID016": Cases(
+        Job(FOUR, granted("0-3")[:1]),
+        Job(TWO, granted("4,5,6,7")),
+        HEALTHY,
+        NOTHING,
+        names=("0..3", "node-a", "SLURM_JOB_GPUS=4,5,6,7", "minor number 0"),
     ),
 }

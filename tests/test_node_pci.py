@@ -164,6 +164,20 @@ def test_disks_alone_make_no_tree_and_no_fault(tmp_path: Path) -> None:
     assert read_pci(roots_at(tmp_path)) == (PciTree(), ())
 
 
+def test_roots_are_counted_by_their_numbers_whatever_the_order_of_the_list() -> None:
+    gpus = [
+        PciFunction(bus=f"{root}:01.0", path=(f"pci{root}", f"{root}:01.0"), code=0x0302)
+        for root in ("0000:e0", "10000:00", "0000:1f", "0001:00")
+    ]
+    _, places = build_tree(gpus, {})
+    assert places == {
+        "0000:1f:01.0": "root0/0",
+        "0000:e0:01.0": "root1/0",
+        "0001:00:01.0": "root2/0",
+        "10000:00:01.0": "root3/0",
+    }
+
+
 def test_a_bridge_that_sysfs_hides_still_has_its_place() -> None:
     gpu = PciFunction(
         bus="0000:03:00.0", path=("pci0000:00", "0000:00:01.0", "0000:03:00.0"), code=0x0302, numa=1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from rooted import roots_at
 
-from topocheck.probes.node.reader import Reader, parse_number
+from topocheck.probes.node.reader import Reader, kind_of, parse_number
 from topocheck.probes.node.roots import Roots
 from topocheck.snapshot import ProbeFault
 
@@ -121,6 +122,22 @@ def test_a_name_of_any_bytes_can_be_told(tmp_path: Path) -> None:
 )
 def test_a_number_is_decimal(text: str, number: int | None) -> None:
     assert parse_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.ENOENT, "absent"),
+        (errno.ENODEV, "absent"),
+        (errno.EPERM, "not-permitted"),
+        (errno.EOPNOTSUPP, "not-supported"),
+        (errno.ETIMEDOUT, "timeout"),
+        (errno.EIO, "broken"),
+        (None, "broken"),
+    ],
+)
+def test_each_error_is_one_kind_of_nothing(code: int | None, kind: str) -> None:
+    assert kind_of(OSError(code, "words") if code else OSError("words")) == kind
 
 
 def test_absolute_links_stay_in_the_tree(tmp_path: Path) -> None:

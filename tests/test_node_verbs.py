@@ -50,6 +50,12 @@ def test_modules_plugins_and_providers_of_a_bare_machine(tmp_path: Path) -> None
     assert [(fault.kind, fault.path) for fault in faults] == [("absent", str(tmp_path / "dev/infiniband"))]
 
 
+def test_an_old_kernel_has_no_dma_buf_for_rdma(tmp_path: Path) -> None:
+    roots = machine("hgx-h100", tmp_path)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("5.4.0-190-generic\n")
+    assert read_verbs(roots)[0].dma_buf is False
+
+
 def test_a_plugin_in_the_search_path_is_searched(tmp_path: Path) -> None:
     verbs, _ = read_verbs(
         machine("efa-vm", tmp_path, {"LD_LIBRARY_PATH": "/opt/amazon/ofi-nccl/lib64/::/opt/amazon/efa/lib64"})

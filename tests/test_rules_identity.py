@@ -172,12 +172,15 @@ def test_an_exchange_of_whole_nodes_that_have_no_names_is_no_fault() -> None:
     assert verdict("ID010", *mixed, text=FREE) == "fail"
 
 
-def test_node_ranks_bind_and_then_the_place_counts() -> None:
+def test_node_ranks_against_the_order_of_ranks_are_told_once() -> None:
     views = [
         msgspec.structs.replace(snap("node-a"), ranks=claims(range(4), node_rank=1)),
         msgspec.structs.replace(snap("node-b"), ranks=claims(range(4, 8), node_rank=0)),
     ]
-    assert verdict("ID010", *views, text=FREE) == "fail"
+    assert verdict("ID006", *views, text=FREE) == "fail"
+    found = report(FREE, *views)
+    assert answer(found, "ID010").verdict == "unknown"
+    assert any("rank and node rank agree" in gap.need for gap in found.gaps if "ID010" in gap.rules)
 
 
 def test_data_parallel_ranks_may_lie_anywhere() -> None:

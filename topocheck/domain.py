@@ -44,7 +44,8 @@ def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
     """Whether these nodes lie in one NVLink domain: proven, disproven, or not known."""
     if shares_clique(placement, nodes):
         return True
-    domains = [domain_of(node) for node in nodes]
+    known_domains = placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
+    domains = [known_domains[node.index] for node in nodes]
     if False in domains:
         return False
     known = {domain for domain in domains if domain is not None}

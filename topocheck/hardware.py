@@ -99,6 +99,21 @@ class Shape:
         return frozenset(gpu.model for gpu in self.hardware.gpus)
 
     @cached_property
+    def active_nics(self) -> tuple[str, ...]:
+        """RDMA devices with a port that is ACTIVE, and LinkUp where its physical state is shown."""
+        return tuple(
+            nic.name
+            for nic in self.hardware.nics
+            if any(port.state == "ACTIVE" and port.physical in {None, "LinkUp"} for port in nic.ports)
+        )
+
+    @cached_property
+    def ports_known(self) -> bool:
+        """Every RDMA device shows the state of its ports."""
+        nics = self.hardware.nics
+        return bool(nics) and all(nic.ports and all(port.state for port in nic.ports) for nic in nics)
+
+    @cached_property
     def graph(self) -> nx.Graph[Vertex]:
         """The node as a networkx graph: NVLink edges carry `nvlinks`, PCI edges carry `pci`."""
         import networkx as nx  # noqa: PLC0415 - see above

@@ -293,13 +293,13 @@ def predict(
 
     `options` are what the engine's own command line says of GPUs.
     """
-    column, share = blank("predicted", layout.world), layout.world // nodes
-    try:
-        slots = engine.slots(layout, [share] * nodes, **(options or {}))
-    except LayoutError as error:
-        return column, str(error)
+    column = blank("predicted", layout.world)
     if layout.world % nodes:
         return column, f"{layout.world} ranks do not divide over {nodes} nodes"
+    try:
+        slots = engine.slots(layout, [layout.world // nodes] * nodes, **(options or {}))
+    except LayoutError as error:
+        return column, str(error)
     if slots is None:
         return column, f"{engine.title} leaves it to the launcher"
     column.node, column.gpu = list(slots.nodes), list(slots.gpus)
@@ -307,7 +307,7 @@ def predict(
 
 
 def placing_facts(engine: Engine, job: Sequence[JobFact]) -> dict[str, JobFact]:
-    """What the engine's command line says of GPUs, by keyword; servers that say different things say nothing."""
+    """What the engine's command line says of GPUs, by keyword; servers that differ say nothing."""
     found: dict[str, dict[str, JobFact]] = {}
     for fact in job:
         name = fact.name.lstrip("-").replace("-", "_")

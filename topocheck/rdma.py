@@ -9,7 +9,7 @@ import msgspec
 
 from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
-from topocheck.snapshot import LogFact, NicShape
+from topocheck.snapshot import LogFact
 
 __all__ = ["Rdma", "rdma_of"]
 
@@ -63,8 +63,13 @@ class Rdma:
 
 def rdma_of(placement: Placement, node: Node) -> Rdma | None:
     """RDMA of a node; None if nothing shows it. Logs of the job go before listings of ports."""
-    facts = placement.facts_by_node.get(node.index, [])
-    return broken(facts) or switched_off(node, facts) or opened(facts) or ports(node)
+    kept = placement.keep("rdma", lambda _: dict[int, Rdma | None]())
+    if node.index not in kept:
+        facts = placement.facts_by_node.get(node.index, [])
+        kept[node.index] = (
+            broken(facts) or switched_off(placement, node, facts) or opened(facts) or ports(node)
+        )
+    return kept[node.index]
 
 
 def serving(facts: list[LogFact]) -> bool:
@@ -107,19 +112,27 @@ def disables(name: str, value: str) -> bool:
     )
 
 
-def switched_off(node: Node, facts: list[LogFact]) -> Rdma | None:
+def switched_off(placement: Placement, node: Node, facts: list[LogFact]) -> Rdma | None:
     """The user switched RDMA off, and no plugin serves in its place."""
     if serving(facts):
         return None
     off = {fact.value: spell(fact) for fact in disabling(facts)}
     for raw in node.machine.environments if node.machine else ():
-        for name, value in msgspec.json.decode(raw, type=dict[str, str]).items():
-            if disables(name, value):
-                setting = f"{name}={value}"
-                off.setdefault(setting, Evidence(source="environment of the ranks", fact=setting))
+        for setting in placement.keep("sockets by wish", lambda _: Wishes())[raw]:
+            off.setdefault(setting, Evidence(source="environment of the ranks", fact=setting))
     if not off:
         return None
     return Rdma(False, "switched off", f"{next(iter(off))} is set", tuple(off.values())[:2])
+
+
+class Wishes(dict[bytes, tuple[str, ...]]):
+    """Settings by which variables ask for sockets, by the encoded variables; nodes share most of them."""
+
+    def __missing__(self, raw: bytes) -> tuple[str, ...]:
+        """Read variables that were not met before."""
+        variables = msgspec.json.decode(raw, type=dict[str, str]).items()
+        self[raw] = tuple(f"{name}={value}" for name, value in variables if disables(name, value))
+        return self[raw]
 
 
 def opened(facts: list[LogFact]) -> Rdma | None:
@@ -134,26 +147,18 @@ def opened(facts: list[LogFact]) -> Rdma | None:
 def ports(node: Node) -> Rdma | None:
     """Ports as a probe or a listing shows them. A whole list without an active port disproves."""
     machine, shape = node.machine, node.shape
-    if machine is None or shape is None or not any(nic.ports for nic in shape.hardware.nics):
+    if machine is None or shape is None:
         return None
     source = machine.sources[0] if machine.sources else "RDMA probe"
-    active = [nic.name for nic in shape.hardware.nics if is_active(nic)]
+    active = shape.active_nics
     if active:
         fact = Evidence(source=source, fact=f"active ports: {', '.join(active)}")
         return Rdma(True, "active port", f"{active[0]} is active", (fact,))
-    known = all(nic.ports and all(port.state for port in nic.ports) for nic in shape.hardware.nics)
-    if known and machine.coverage.nics == "all":
+    if shape.ports_known and machine.coverage.nics == "all":
         states = ", ".join(f"{nic.name} {port.state}" for nic in shape.hardware.nics for port in nic.ports)
         fact = Evidence(source=source, fact=states)
         return Rdma(False, "no active port", "no RDMA port is active", (fact,))
     return None
-
-
-def is_active(nic: NicShape) -> bool:
-    """One of its ports is ACTIVE, and its physical state is LinkUp where it is shown."""
-    return any(
-        port.state == "ACTIVE" and (port.physical is None or port.physical == "LinkUp") for port in nic.ports
-    )
 
 
 def spell(fact: LogFact) -> Evidence:

@@ -42,6 +42,7 @@ __all__ = [
     "NicId",
     "NicShape",
     "NicState",
+    "NodeClaim",
     "NvLink",
     "Observed",
     "PciLink",
@@ -389,6 +390,26 @@ class RankClaim(Record, frozen=True, kw_only=True):
     """Process id on the host, if known."""
     family: str | None = None
     """Launcher family that the numbers come from: torchrun, slurm, openmpi ..."""
+    at: At | None = None
+    """Where it was read; None means the rank probe of this node."""
+
+
+class NodeClaim(Record, frozen=True, kw_only=True):
+    """What a launcher says about this node where it numbers nodes or pods, and not the job's processes.
+
+    Such a number is no rank: engines make ranks of it by formulas of their own.
+    """
+
+    node_rank: int
+    """Index of the node, or of the pod, among those that the launcher numbers."""
+    nodes: int | None = None
+    """How many there are."""
+    local_size: int | None = None
+    """Processes that are to be started on each of them."""
+    world: str = ""
+    """What the index counts in, where the launcher has several: a group of pods, a child job."""
+    family: str | None = None
+    """Launcher family that the numbers come from: lws, indexed_job, torchrun, slurm ..."""
     at: At | None = None
     """Where it was read; None means the rank probe of this node."""
 
@@ -800,6 +821,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
 
     schema: str
     """`topocheck.snapshot/` and the major version; never left out."""
+    token: str | None = None
+    """A random word that no other snapshot has."""
     run: str | None = None
     """Run id of the launch that it belongs to."""
     taken_at: str | None = None
@@ -818,6 +841,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """NVLink fabric of the node; usually one entry."""
     ranks: tuple[RankClaim, ...] = ()
     """What the processes of the job claim."""
+    node_claim: NodeClaim | None = None
+    """What the launcher says of this node, where no process of the job says it with its rank."""
     software: Software = Software()
     """Versions."""
     limits: Limits = Limits()
@@ -834,6 +859,9 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Statements about the whole job found here."""
     faults: tuple[ProbeFault, ...] = ()
     """What could not be read."""
+    end: str | None = None
+    """The token once more. Launchers cut long lines and mix the pieces of several processes: of a line that
+    begins as one snapshot and ends as another the two differ."""
 
 
 class FullSnapshot(Snapshot, frozen=True, kw_only=True):

@@ -127,9 +127,16 @@ def judge(
 
 def shared(ask: Ask, members: Sequence[Any]) -> list[Gap]:
     """Gaps of the first member as those of all: a node that one names stands for the others' nodes."""
-    first, *others = dict.fromkeys(home(ask.placement, member) for member in members)
+    first = home(ask.placement, members[0])
+    if not any(first in gap.about for gap in ask.gaps):
+        return ask.gaps
+    # Situations are kept, and many rules are asked over the same: their nodes are looked up once.
+    kept = ask.placement.keep("homes", lambda _: dict[int, tuple[Sequence[Any], tuple[str, ...]]]())
+    if id(members) not in kept:
+        kept[id(members)] = members, tuple(dict.fromkeys(home(ask.placement, each) for each in members))
+    homes = kept[id(members)][1]
     return [
-        replace(gap, about=tuple(dict.fromkeys((*gap.about, *others)))) if first in gap.about else gap
+        replace(gap, about=tuple(dict.fromkeys((*gap.about, *homes)))) if first in gap.about else gap
         for gap in ask.gaps
     ]
 

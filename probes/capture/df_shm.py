@@ -4,7 +4,7 @@ The fact, in the vocabulary of LogFact:
 
 | kind | value |
 |---|---|
-| `shm-failed` | `9637888 /dev/shm/nccl-Fx1`: bytes that were wanted and the segment; `0` where neither is said |
+| `shm-failed` | `9637888 /dev/shm/nccl-Fx1`: bytes wanted, and the segment; `0` if neither is said |
 
 Lines that NCCL's own log wrote (`NCCL WARN ...`) say it too; they are read here as well, for the log's
 parser keeps them as warnings alone.
@@ -44,7 +44,8 @@ DF = re.compile(
 )
 BLOCKS = re.compile(r"Filesystem\s+(?P<unit>1K|1024|1M|512|1G)-blocks\s")
 MOUNTED = re.compile(
-    r"\s*\S{1,100} (?:on )?/dev/shm (?:type )?tmpfs \(?(?:[\w=.:-]{1,60},){0,20}size=(?P<size>[0-9]{1,15}[kmg]?)\b.*"
+    r"\s*\S{1,100} (?:on )?/dev/shm (?:type )?tmpfs \(?(?:[\w=.:-]{1,60},){0,20}"
+    r"size=(?P<size>[0-9]{1,15}[kmg]?)\b.*"
 )
 SIZE = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,3})?)(?P<suffix>[KMGTP]?)(?:i?B)?", re.IGNORECASE)
 SUFFIXES = "KMGTP"

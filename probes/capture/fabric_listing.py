@@ -53,10 +53,12 @@ CLIQUE = re.compile(r"\bcliqueId=(?P<clique>[0-9]{1,10})\b")
 RANK = re.compile(r"\brank=(?P<rank>[0-9]{1,7})\b")
 HOST = re.compile(r"\bhost(?:name)?=(?P<host>[A-Za-z0-9][\w.-]{0,252})")
 
-NEVER = re.compile(r"fabric.{0,60}\bnever\b.{0,60}\bCompleted\b|fabric.{0,40}\bnot Completed after\b", re.IGNORECASE)
+NEVER = re.compile(
+    r"fabric.{0,60}\bnever\b.{0,60}\bCompleted\b|fabric.{0,40}\bnot Completed after\b", re.IGNORECASE
+)
 TRY = re.compile(r"\[[\w-]{1,40} (?P<number>[0-9]{1,5})\] state_ok=False")
 NOT_READY = re.compile(
-    r"(?:Error 802: |CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady).{0,4}(?:system not yet initialized)?"
+    r"Error 802: system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady"
 )
 CUDA_ERROR = "802 system not yet initialized"
 GPU = re.compile(r"\s*GPU (?P<index>[0-9]{1,3}): (?P<model>[A-Z][\w .-]{2,80}?)\s*(?:\(.{0,100}\))?\s*")
@@ -82,7 +84,7 @@ class Table:
 
 
 def _tables(text: Text) -> list[Reading]:
-    """gpud's tables of one host together, since each is of one GPU."""
+    """The tables of one host together, since each is of one GPU."""
     if not any("Clique ID" in line for line in text.lines):
         return []
     hosts: dict[str | None, list[Table]] = {}
@@ -99,8 +101,12 @@ def _boxes(text: Text) -> Iterator[Table]:
         short = len(line) < 400
         cells = CELLS.fullmatch(line) if short and "|" in line else None
         if cells:
+            key = fabric_heading(cells["key"])
+            if table and key in table.words:  # the next GPU's, below a ruler alone
+                yield table
+                table = None
             table = table or Table(number, model)
-            table.words.setdefault(fabric_heading(cells["key"]), cells["value"])
+            table.words[key] = cells["value"]
             table.lines.add(number)
         elif short and RULER.fullmatch(line):
             continue
@@ -213,9 +219,7 @@ def _statements(text: Text, number: int) -> Iterator[tuple[str, str]]:
         yield "cuda-error", CUDA_ERROR
 
 
-def _of_waits(
-    text: Text, parts: Sequence[Section], host: str | None, facts: tuple[LogFact, ...]
-) -> Reading:
+def _of_waits(text: Text, parts: Sequence[Section], host: str | None, facts: tuple[LogFact, ...]) -> Reading:
     """The statements, and the GPUs that the same script listed without their UUIDs."""
     gpus: dict[int, tuple[str, int]] = {}
     for number, line in enumerate(text.lines, 1):

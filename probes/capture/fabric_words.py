@@ -35,13 +35,30 @@ ANSWERS = {"true": 1, "yes": 1, "degraded": 1, "false": 2, "no": 2, "full": 2}
 
 CONFIGURATION = 8
 """First bit of the field for an incorrect configuration, four bits wide: 1 is none."""
-WRONG = (("sysguid", 2), ("chassis", 3), ("partition", 4), ("nvlink", 5), ("f", 6), ("location", 7), ("state", 8))
+WRONG = (
+    ("sysguid", 2),
+    ("chassis", 3),
+    ("partition", 4),
+    ("nvlink", 5),
+    ("f", 6),
+    ("location", 7),
+    ("state", 8),
+)
 """Words of a reason, and its number; `f` is firmware, which is shortened to fw."""
 OTHER_REASON = 15
 """A reason that this version has no number for."""
 
 FABRIC_HEADINGS = frozenset(
-    {"state", "status", "cliqueid", "clusteruuid", "summary", "healthsummary", "incorrectconfiguration", *HEALTH}
+    {
+        "state",
+        "status",
+        "cliqueid",
+        "clusteruuid",
+        "summary",
+        "healthsummary",
+        "incorrectconfiguration",
+        *HEALTH,
+    }
 )
 """Headings below `Fabric`, as `fabric_heading` spells them."""
 

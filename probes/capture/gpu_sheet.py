@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from topocheck.probes.capture.bus import parse_bus
@@ -159,10 +160,10 @@ def sheets_snapshot(
         software=software,
         state=State(gpus=known),
     )
-    return snapshot, sum(map(_facts, (*ids, *shapes, *known, *snapshot.fabric, software)))
+    return snapshot, sum(map(_facts, [*ids, *shapes, *known, *snapshot.fabric, software]))
 
 
-def _facts(record: GpuId | GpuShape | GpuState | Fabric | Software) -> int:
+def _facts(record: msgspec.Struct) -> int:
     """Number of fields that say something."""
     values = (getattr(record, name) for name in record.__struct_fields__)
     return sum(value is not None and value is not False and value not in ((), "unknown") for value in values)

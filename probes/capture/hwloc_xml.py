@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from topocheck.errors import CaptureError
 from topocheck.probes.capture.bus import parse_bus
@@ -101,9 +102,7 @@ def parse(text: Text) -> list[Reading]:
 
 def _reading(text: Text, root: Element, host: str | None) -> Reading | None:
     if root.end is None:
-        raise CaptureError(
-            f"the XML ends before </{ROOT}>", path=text.source, line=len(text.lines), fix=FIX
-        )
+        raise CaptureError(f"the XML ends before </{ROOT}>", path=text.source, line=len(text.lines), fix=FIX)
     machine = Machine(host=host)
     for child in root.all("object"):
         _walk(machine, child, Place())
@@ -168,7 +167,9 @@ def _numa(element: Element) -> int | None:
 
 def _take_device(machine: Machine, element: Element, bus: str) -> None:
     """A device of the operating system: a GPU as NVML knows it, or an RDMA device."""
-    infos = {info.attributes.get("name", ""): info.attributes.get("value", "") for info in element.all("info")}
+    infos = {
+        info.attributes.get("name", ""): info.attributes.get("value", "") for info in element.all("info")
+    }
     name = element.attributes.get("name", "")
     nvml = NVML.fullmatch(name)
     if nvml:
@@ -302,6 +303,7 @@ def _linked(
     links: list[NvLink] = []
     for bus, count in sorted(counts.items(), key=lambda pair: place_of(pair[0])):
         peer = ordinals.get(bus)
+        remote: Literal["gpu", "switch"] | None
         remote = "gpu" if peer is not None else "switch" if bus in switches else None
         links += [NvLink(link=len(links) + n, active=True, remote=remote, peer=peer) for n in range(count)]
     return GpuShape(model=shape.model, numa=shape.numa, pci=shape.pci, links=tuple(links))

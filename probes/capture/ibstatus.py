@@ -28,7 +28,9 @@ __all__ = ["KIND", "parse"]
 KIND = "ibstatus"
 
 BLOCK = re.compile(r"\s*Infiniband device '(?P<name>[\w.:-]{1,64})' port (?P<port>[0-9]{1,3}) status:\s*")
-PAIR = re.compile(r"\s*(?P<key>default gid|base lid|sm lid|state|phys state|rate|link_layer):\s*(?P<value>.*?)\s*")
+PAIR = re.compile(
+    r"\s*(?P<key>default gid|base lid|sm lid|state|phys state|rate|link_layer):\s*(?P<value>.*?)\s*"
+)
 NONE = re.compile(r"Fatal error:\s+device '\*': sys files not found.*")
 """What ibstatus says of a machine without RDMA devices."""
 LAST = "link_layer"

@@ -1,7 +1,8 @@
 """`ibv_devinfo`, with or without -v: devices as a process can open them.
 
 ibv_devinfo prints a device only after it opened it, so each one that is listed can be opened where it
-ran; `No IB devices found` says that none can, whatever the machine has. A block that begins above the
+ran; `No IB devices found` says that none can, whatever the machine has. In a container it lists those
+that the container was given, which need not be all of the node's. A block that begins above the
 text belongs to no device, and one that ends below it leaves what is missing unknown.
 """
 
@@ -35,7 +36,8 @@ BLOCK = re.compile(r"\s*hca_id:\s*(?P<name>[\w.:-]{1,64})\s*")
 PORT = re.compile(r"\s*port:\s*(?P<port>[0-9]{1,3})\s*")
 PAIR = re.compile(r"\s*(?P<key>[a-z][a-z_0-9]{1,40}):(?:\s+(?P<value>.*?))?\s*")
 GID = re.compile(
-    r"\s*GID\[\s*(?P<index>[0-9]{1,4})\]:\s*(?P<gid>[0-9a-fA-F:.]{2,45})(?:, (?P<type>IB/RoCE v1|RoCE v[12]))?\s*"
+    r"\s*GID\[\s*(?P<index>[0-9]{1,4})\]:\s*(?P<gid>[0-9a-fA-F:.]{2,45})"
+    r"(?:, (?P<type>IB/RoCE v1|RoCE v[12]))?\s*"
 )
 FLAGS = re.compile(r"\s*(?:[A-Z][A-Z_0-9]{2,60}|Unknown flags: \S{1,40}|\w[\w ]{0,60}:)\s*")
 """Lines of -v: names of flags, and headings of their lists."""
@@ -82,15 +84,16 @@ def _listing(text: Text, section: Section, starts: list[int]) -> Reading | None:
     left_out = elisions(text.lines, section)
     if left_out:
         notes.append(Note(left_out[0], "cut", "devices were left out of the listing"))
+    scope = scope_of(section)
     opened = tuple(VerbsDevice(name="", nic=device.name, openable=True) for device in devices)
     return reading(
         source,
         section,
         devices,
         lines,
-        whole=lists_all(section, "ibv_devinfo") and not notes,
+        whole=lists_all(section, "ibv_devinfo") and not notes and scope != "container",
         notes=notes,
-        verbs=Verbs(scope=scope_of(section), devices=opened),
+        verbs=Verbs(scope=scope, devices=opened),
     )
 
 

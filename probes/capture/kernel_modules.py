@@ -28,7 +28,9 @@ ROW = re.compile(
     r"\s*(?P<name>[A-Za-z0-9_]{2,60})\s+(?P<size>[0-9]{3,10})\s+-?[0-9]{1,6}(?:\s+(?P<users>[\w,-]{1,1000}))?"
     r"(?:\s+(?:Live|Loading|Unloading)\s+0x[0-9a-f]{1,16}(?:\s+\([A-Z]{1,6}\))?)?\s*"
 )
-GREP = re.compile(r"\b(?:lsmod|/proc/modules)\s*\|\s*[ef]?grep\s+(?P<rest>.+)|\bgrep\s+(?P<file>.+?)\s+/proc/modules\b")
+GREP = re.compile(
+    r"\b(?:lsmod|/proc/modules)\s*\|\s*[ef]?grep\s+(?P<rest>.+)|\bgrep\s+(?P<file>.+?)\s+/proc/modules\b"
+)
 
 
 def parse(text: Text) -> list[Reading]:
@@ -37,8 +39,8 @@ def parse(text: Text) -> list[Reading]:
         number
         for number, line in enumerate(text.lines, 1)
         if any(name in line for name in PEER_MODULES)
-        or "peer" in line
         or "lsmod" in line
+        or "/proc/modules" in line
         or (line.lstrip().startswith("Module") and HEADER.fullmatch(line))
     ]
     if not likely:

@@ -8,7 +8,7 @@ never shows all GPUs. Facts in the vocabulary of LogFact:
 | kind | value |
 |---|---|
 | `nvswitches` | number of NVSwitches on the PCI bus |
-| `acs` | controls that are on at some bridge, which `grep ACSCtl` left out: `SrcValid ReqRedir`; empty for none |
+| `acs` | controls that are on at a bridge that `grep` left out: `SrcValid ReqRedir`; empty for none |
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ VIRTUAL = frozenset({0x1AF4, 0x1B36, 0x15AD, 0x1414, 0x5853, 0x80EE})
 
 BUSES = re.compile(r"\s+Bus: primary=[0-9a-f]{2}, secondary=(?P<secondary>[0-9a-f]{2}), .*")
 NUMA = re.compile(r"\s+NUMA node: (?P<numa>[0-9]{1,3})\s*")
-LINK = re.compile(r"\s+Lnk(?P<kind>Cap|Sta):\s.*?Speed (?P<speed>[0-9.]{1,5})GT/s.*?, Width x(?P<width>[0-9]{1,2})\b.*")
+LINK = re.compile(
+    r"\s+Lnk(?P<kind>Cap|Sta):\s.*?Speed (?P<speed>[0-9.]{1,5})GT/s.*?, Width x(?P<width>[0-9]{1,2})\b.*"
+)
 ACS = re.compile(r"\s*ACSCtl:\s+(?P<controls>(?:[A-Z]\w{2,20}[+-]\s*){3,10})")
 DRIVER = re.compile(r"\s+Kernel driver in use: (?P<driver>[\w-]{1,40})\s*")
 USABLE = frozenset({"nvidia", "amdgpu"})
@@ -321,5 +323,8 @@ def _tree(text: Text, listing: Listing, notes: list[Note]) -> PciTree:
 
 def _refuse(text: Text, line: int, problem: str) -> CaptureError:
     return CaptureError(
-        problem, path=text.source, line=line, fix="give the output of one lspci -vvv, as root, in a file of its own"
+        problem,
+        path=text.source,
+        line=line,
+        fix="give the output of one lspci -vvv, as root, in a file of its own",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from topocheck.snapshot import PciLink, PciNode
 
@@ -88,7 +89,7 @@ def build_tree(functions: Iterable[PciFunction]) -> PciTree:
         return PciTree()
     below: dict[str, set[str]] = {}
     for path in paths.values():
-        for upper, under in zip(path, path[1:], strict=False):
+        for upper, under in pairwise(path):
             below.setdefault(upper, set()).add(under)
     nodes: list[PciNode] = []
     places: dict[str, str] = {}

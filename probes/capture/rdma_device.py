@@ -239,7 +239,9 @@ def reading(
     found = list(notes)
     if cut:
         names = ", ".join(device.name for device in cut)
-        found.append(Note(cut[0].line, "cut", f"the block of {names} is cut: what it does not show is unknown"))
+        found.append(
+            Note(cut[0].line, "cut", f"the block of {names} is cut: what it does not show is unknown")
+        )
     for device in devices:
         for port in device.ports.values():
             if port.is_doubtful:

@@ -29,7 +29,9 @@ GPU = re.compile(
 )
 PAIR = re.compile(r"(?P<indent>[ \t]*)(?P<key>[A-Za-z][^:]{0,60}?)[ \t]*:(?:[ \t]+(?P<value>.*))?")
 HEADING = re.compile(r"(?P<indent>[ \t]*)(?P<key>[A-Za-z][\w /().'-]{0,60}?)\s*")
-HEADERS = frozenset({"timestamp", "driver_version", "cuda_version", "attached_gpus", "vgpu_driver_capability"})
+HEADERS = frozenset(
+    {"timestamp", "driver_version", "cuda_version", "attached_gpus", "vgpu_driver_capability"}
+)
 FABRIC = "fabric"
 VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}")
 
@@ -121,29 +123,33 @@ def _opens(document: Document, text: Text, number: int) -> bool:
 def _take(document: Document, text: Text, number: int) -> bool:
     """Take one line; False if the listing ends before it."""
     line = text.lines[number - 1]
-    if not line.strip() or line.strip() == "--":
-        return True
     if is_elision(line):
         document.cut.append(number)
+    if is_elision(line) or not line.strip() or line.strip() == "--":
         return True
-    indent, sheet = _indent(line), document.sheets[-1] if document.sheets else None
-    inside = sheet is not None and indent > document.base
+    sheet = document.sheets[-1] if document.sheets else None
+    inside = sheet is not None and _indent(line) > document.base
     if (sheet is None or sheet.bus is None or not inside) and _opens(document, text, number):
         return True
     pair = PAIR.fullmatch(line) if len(line) < 400 else None
     if inside:
         plain = pair or (HEADING.fullmatch(line) if len(line) < 400 else None)
         if plain:
-            document.row(number, indent, plain["key"], (pair["value"] or "") if pair else None)
+            document.row(number, _indent(line), plain["key"], (pair["value"] or "") if pair else None)
         return True
-    if pair and sheet is None:
-        document.header[heading(pair["key"])] = pair["value"] or ""
+    return pair is not None and _take_outside(document, number, _indent(line), pair)
+
+
+def _take_outside(document: Document, number: int, indent: int, pair: re.Match[str]) -> bool:
+    """Take a line that is in no GPU's block; False if the listing ends before it."""
+    key, value = pair["key"], pair["value"] or ""
+    if not document.sheets:
+        document.header[heading(key)] = value
         document.lines.add(number)
-        return heading(pair["key"]) in HEADERS
-    if pair and sheet and sheet.bus is None and fabric_heading(pair["key"]) in FABRIC_HEADINGS:
-        document.row(number, indent + 1, pair["key"], pair["value"] or "")  # a copy that lost its indents
+    elif document.sheets[-1].bus is None and fabric_heading(key) in FABRIC_HEADINGS:
+        document.row(number, indent + 1, key, value)  # a copy that lost its indents
         return True
-    return bool(pair and heading(pair["key"]) in HEADERS)
+    return heading(key) in HEADERS
 
 
 def _indent(line: str) -> int:

@@ -30,17 +30,29 @@ KILOBYTES = re.compile(
     rf"|locked memory\s*\(kbytes\))\s+{AMOUNT}\s*"
 )
 """Locked memory as bash, zsh and dash print it."""
-FILES = re.compile(rf"\s*(?:open files\s+\(-n\)|-n: file descriptors|nofiles\s*\(descriptors\))\s+{AMOUNT}\s*")
-PROC = re.compile(
-    rf"\s*Max (?P<what>locked memory|open files)\s+{AMOUNT}\s+(?:unlimited|[0-9]{{1,18}})\s+(?:bytes|files)\s*"
+FILES = re.compile(
+    rf"\s*(?:open files\s+\(-n\)|-n: file descriptors|nofiles\s*\(descriptors\))\s+{AMOUNT}\s*"
 )
-PRLIMIT = re.compile(rf"\s*(?P<what>MEMLOCK|NOFILE)\s.{{4,60}}?\s{AMOUNT}\s+(?:unlimited|[0-9]{{1,18}})\s+\w+\s*")
+PROC = re.compile(
+    rf"\s*Max (?P<what>locked memory|open files)\s+{AMOUNT}\s+(?:unlimited|[0-9]{{1,18}})\s+\w+\s*"
+)
+PRLIMIT = re.compile(
+    rf"\s*(?P<what>MEMLOCK|NOFILE)\s.{{4,60}}?\s{AMOUNT}\s+(?:unlimited|[0-9]{{1,18}})\s+\w+\s*"
+)
 ALONE = re.compile(rf"\s*(?:[0-9]{{1,6}}: )?{AMOUNT}\s*")
 """The answer to `ulimit -l`; srun may put the task in front."""
 COMMAND = re.compile(r"\bulimit\s+-S?l\b(?!\s*(?:unlimited|[0-9]))")
 LISTED = re.compile(r"\s*(?:[$#%]\s+)?ulimit\s+-S?l\s*")
 
-WORDS = ("locked memory", "open files", "locked-in-memory", "MEMLOCK", "NOFILE", "file descriptors", "nofiles")
+WORDS = (
+    "locked memory",
+    "open files",
+    "locked-in-memory",
+    "MEMLOCK",
+    "NOFILE",
+    "file descriptors",
+    "nofiles",
+)
 
 
 class Value(NamedTuple):

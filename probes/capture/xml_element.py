@@ -51,7 +51,7 @@ class Builder:
         self._first = first
         self.parser = expat.ParserCreate()
         self.parser.StartElementHandler = self.start
-        self.parser.EndElementHandler = self.end
+        self.parser.EndElementHandler = lambda _: self.end()
         self.parser.CharacterDataHandler = self.data
         self.too_deep = False
 
@@ -70,7 +70,7 @@ class Builder:
         self._open.append(element)
         self.too_deep |= len(self._open) > DEEPEST
 
-    def end(self, tag: str) -> None:
+    def end(self) -> None:
         """An end tag."""
         self._open.pop().end = self.line
 

@@ -10,7 +10,8 @@ driver may never return and cannot be cancelled. For the process that starts it:
   drained all the time.
 - It ends with exit code 0 once the reading is complete, whatever faults it holds.
 
-Options: `--root PATH`, the file tree of the machine; `--library NAME`, the NVML library to load.
+Options: `--root PATH`, the file tree of the machine; `--library NAME`, the NVML library to load;
+`--identity`, to ask only which GPUs there are and of which model.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ def read_gpus(
     *,
     announce: Callable[[str], None] = nothing,
     publish: Callable[[GpuReading], None] = nothing,
+    identity: bool = False,
 ) -> GpuReading:
     """Ask NVML everything that it knows; never raises for what NVML or a GPU does.
 
     `announce` is told of each call before it is made, `publish` is given what is known after each GPU
-    and at the end.
+    and at the end. `identity` asks only which GPUs there are and of which model: enough for one of many
+    processes of a node.
     """
     driver = load_driver(roots.nvml, announce)
     if isinstance(driver, ProbeFault):
@@ -91,8 +94,11 @@ def read_gpus(
         return reading
     survey = _Survey(driver, publish)
     survey.identify(roots.sys)
-    survey.examine()
-    survey.compare()
+    if identity:
+        survey.name()
+    else:
+        survey.examine()
+        survey.compare()
     driver.ask("software", "nvmlShutdown")
     return survey.reading()
 
@@ -125,6 +131,13 @@ class _Survey:
             self.migs.append(mode)
             self.ids.append(read_id(self.driver, gpu, scope, mig=mode is not None and mode[0] == 1))
             self.publish(self.reading())
+
+    def name(self) -> None:
+        """Of which model each GPU is, and whether it is in MIG mode."""
+        for gpu, mode in zip(self.gpus, self.migs, strict=True):
+            model = self.driver.ask("gpus", "nvmlDeviceGetName", gpu).value
+            self.shapes.append(GpuShape(model=model, mig=None if mode is None else mode[0] == 1))
+        self.publish(self.reading())
 
     def examine(self) -> None:
         """What each GPU is like, and how it is."""
@@ -190,10 +203,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--root", type=Path, default=Path("/"), help="file tree of the machine")
     parser.add_argument("--library", help="NVML library to load")
+    parser.add_argument("--identity", action="store_true", help="only which GPUs there are")
     options = parser.parse_args(arguments)
     roots = Roots.at(options.root)
     roots = roots if options.library is None else replace(roots, nvml=options.library)
-    read_gpus(roots, announce=_announce, publish=_publish)
+    read_gpus(roots, announce=_announce, publish=_publish, identity=options.identity)
     return 0
 
 

@@ -17,6 +17,7 @@ __all__ = ["COMMANDS", "cli", "main"]
 
 COMMANDS = {
     "demo": "topocheck.cli.demo:demo",
+    "probe": "topocheck.cli.probe:probe",
     "import": "topocheck.cli.import_captures:import_captures",
     "plan": "topocheck.cli.plan:plan",
     "verify": "topocheck.cli.verify:verify",

@@ -1,0 +1,80 @@
+"""`topocheck probe`: what this node shows now, as one snapshot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from topocheck.cli.streams import show
+from topocheck.errors import UsageError
+from topocheck.probes.node.probe import PROBES, Request, read_node
+from topocheck.probes.node.roots import Roots
+
+__all__ = ["probe"]
+
+KEY = "TOPOCHECK_REDACT_KEY"
+"""Variable with the key of the pseudonyms; the same on all nodes of a job."""
+NAMES = click.Choice(sorted(PROBES))
+
+
+@click.command()
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=3600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long it may take, hanging drivers included.",
+)
+@click.option("--root", type=Path, default=Path("/"), metavar="PATH", help="Read the machine mounted there.")
+@click.option("--only", type=NAMES, multiple=True, metavar="NAME", help="Ask these probes only.")
+@click.option("--skip", type=NAMES, multiple=True, metavar="NAME", help="Do not ask these probes.")
+@click.option("--run", "run_id", metavar="ID", help="Id of the launch that this belongs to.")
+@click.option("--redact", is_flag=True, help="Pseudonyms for hosts, addresses, UUIDs, serials.")
+@click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, help="Claims of a running worker.")
+@click.option("--processes", is_flag=True, help="Claims of all running workers that are found.")
+@click.option("-o", "--output", metavar="FILE", default="-", help="File for the snapshot  [default: stdout]")
+def probe(  # noqa: PLR0917 - one parameter an option
+    timeout: float,
+    root: Path,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    run_id: str | None,
+    redact: bool,
+    pids: tuple[int, ...],
+    processes: bool,
+    output: str,
+) -> None:
+    """Print one JSON snapshot of the node that it runs on, in one line.
+
+    It runs in a container or on the host, with or without GPUs, and exits 0:
+    what cannot be read is named in `faults`. Probes: identity, gpus, pci, nics,
+    network, verbs, files, software, limits, clock, environment, ranks.
+    """
+    if not root.is_dir():
+        raise UsageError(f"--root {root}: no such folder")
+    request = Request(
+        roots=Roots.at(root),
+        timeout_s=timeout,
+        names=frozenset(only or PROBES) - frozenset(skip),
+        run=run_id,
+        pids=pids,
+        workers=processes,
+    )
+    if not request.names:
+        raise UsageError("--only and --skip leave no probe to ask")
+    snapshot = read_node(request)
+    if redact:
+        from topocheck.probes.node.pseudonyms import redacted  # noqa: PLC0415 - only where asked
+
+        snapshot = redacted(snapshot, os.environ.get(KEY, "topocheck").encode())
+    text = msgspec.json.encode(snapshot).decode() + "\n"
+    if output == "-":
+        show(text, exact=True)
+    else:
+        from topocheck.cli.output import write_file  # noqa: PLC0415 - it knows reports too
+
+        write_file(Path(output), text)
