@@ -283,13 +283,18 @@ def rank_on_its_node(ask: Ask, column: Column) -> Iterator[Finding]:
         return
     told = {rank for one in misnumbered(placement) for rank in one.agent.ranks}
     wrong: dict[tuple[int, int], list[int]] = {}
+    known = []
     for rank, (there, wanted) in enumerate(zip(column.node, predicted.node, strict=True)):
-        if there != wanted and there is not None and wanted is not None and rank not in told:
+        if there == wanted or there is None or wanted is None:
+            continue
+        if rank in told:
+            known.append(rank)
+        else:
             wrong.setdefault((there, wanted), []).append(rank)
-    if told:
+    if known:
         ask.gap(
             "an order of nodes on which rank and node rank agree",
-            [f"ranks {fold(told)}"],
+            [f"ranks {fold(known)}"],
             "one launcher for both",
             because="ID006",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from topocheck.agents import Agent, agents, misnumbered
-from topocheck.allocation import Given, given_on, known_as, usable
+from topocheck.allocation import BY_INDEX, Given, given_on, numbered, usable
 from topocheck.ask import Ask
 from topocheck.jobfacts import facts_of, number, the_job
 from topocheck.nested import Nesting, chains, nestings
@@ -47,13 +47,13 @@ def numbers_agree(ask: Ask, placement: Placement) -> Iterator[Finding]:
     if wrong:
         ranks = sorted(rank for one in wrong for rank in one.agent.ranks)
         yield Finding(
-            message=f"the numbers do not agree: {wrong[0].fact} ({wrong[0].agent.node}). Two sources of the "
-            "node order are in use, and groups meet the wrong peers",
+            message=f"the numbers do not agree: {wrong[0].fact}. Two sources of the node order are in use, "
+            "and groups meet the wrong peers",
             fix="derive rank, local rank and node rank from one launcher, in one order of nodes",
             cause="numbers disagree",
             subjects=tuple(str(one.agent) for one in wrong),
             count=len(wrong),
-            evidence=tuple(claim_of(one.agent, f"{one.agent.node}: {one.fact}") for one in wrong),
+            evidence=tuple(claim_of(one.agent, one.fact) for one in wrong),
             ranks=tuple(ranks),
         )
 
@@ -88,7 +88,8 @@ def node_ranks_complete(ask: Ask, placement: Placement) -> Iterator[Finding]:
         yield twice(parts, [claim_of(a, f"node rank {a.node_rank} on {a.node}") for a in held])
     else:
         yield from stated_twice(placement)
-    beyond = sorted(rank for rank, found in holders.items() if rank >= nodes_of(placement, found[0]))
+    high = [rank for rank in holders if rank >= placement.expected]
+    beyond = sorted(rank for rank in high if rank >= nodes_of(placement, holders[rank][0]))
     if beyond:
         yield Finding(
             message=f"node ranks {fold(beyond)} exist and the plan has {placement.expected} nodes "
@@ -295,35 +296,40 @@ def gpu_is_the_jobs(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.gap("which GPUs the job was given", [node.name], f"SLURM_JOB_GPUS by {PROBE}")
         return
     devices = ask.devices(placement.ranks_on[node.index])
-    strange: dict[int, str] = {}
-    kinds = set()
+    strange: dict[int, tuple[str, str | int]] = {}
     for rank, device in devices.items():
         gpu = gpus[device.ordinal]
-        known, kind = (gpu.uuid, "UUID") if given.uuids else known_as(gpu)
+        kind, known = ("UUID", gpu.uuid) if given.uuids else numbered(gpu)
         if known is None:
             ask.gap("UUIDs and minor numbers of the GPUs", [node.name], "nvidia-smi -q, given as NODE=FILE")
         elif known not in given.uuids | given.numbers:
-            strange[rank] = f"{device} ({kind} {known})"
-            kinds.add(kind)
+            strange[rank] = kind, known
     if strange:
         more = len({device.ordinal for device in devices.values()}) > (given.count or 0)
-        yield someone_elses(node, given, strange, by_index="NVML index" in kinds and not more)
+        by_index = not more and any(kind == BY_INDEX for kind, _ in strange.values())
+        names = [
+            f"rank {rank} on {devices[rank]} ({kind} {known})" for rank, (kind, known) in strange.items()
+        ]
+        yield someone_elses(node, given, strange, names, by_index=by_index)
 
 
-def someone_elses(node: Node, given: Given, strange: dict[int, str], *, by_index: bool) -> Finding:
+def someone_elses(
+    node: Node, given: Given, strange: dict[int, tuple[str, str | int]], names: list[str], *, by_index: bool
+) -> Finding:
     """The finding of GPUs that the job was not given; a warning where only NVML indexes tell."""
-    doubt = "; by NVML index, which need not be the device number that Slurm counts" if by_index else ""
+    doubt = ". An NVML index need not be the device number that Slurm counts" if by_index else ""
+    numbers = [known for _, known in strange.values() if isinstance(known, int)]
+    used = f"{next(iter(strange.values()))[0]} {fold(numbers)}" if numbers else first(names, 2)
+    source = first(node.machine.sources, 2) if node.machine else "environment"
     return Finding(
-        message=f"ranks {fold(strange)} use {first(dict.fromkeys(strange.values()), 3)}, and the job was "
-        f"given {first(given.words, 2)} on {node}{doubt}: these GPUs may be another job's",
+        message=f"ranks {fold(strange)} on {node} use GPUs that the job was not given ({used}; given is "
+        f"{first(given.words, 2)}): they may be another job's{doubt}",
         fix="leave CUDA_VISIBLE_DEVICES to the scheduler: indexes inside the allocation start at 0, and its "
         "own numbers are not they",
         cause="GPU not given by index" if by_index else "GPU not given",
-        subjects=tuple(f"rank {rank} on {name}" for rank, name in strange.items()),
-        evidence=tuple(
-            Evidence(source=first(node.machine.sources, 2) if node.machine else "environment", fact=word)
-            for word in given.words
-        ),
+        subjects=tuple(names),
+        count=len(strange),
+        evidence=tuple(Evidence(source=source, fact=word) for word in given.words),
         severity="warning" if by_index else "error",
         ranks=tuple(strange),
         mark="gpu",

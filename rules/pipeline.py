@@ -170,23 +170,32 @@ def boundary_ends(placement: Placement) -> Situations[End] | NotApplicable:
     return ends or NotApplicable("every boundary between nodes lies in an NVLink domain")
 
 
+def ends_among(placement: Placement, places: tuple[int | None, ...]) -> list[tuple[int, int]]:
+    """(stage, node) of each stage in this row of nodes with a neighbour on another node, NVLink aside."""
+    nodes = placement.nodes
+    ends: dict[int, int] = {}
+    for position, (a, b) in enumerate(pairwise(places)):
+        if a is None or b is None or a == b:
+            continue
+        if in_one_domain(placement, (nodes[a], nodes[b])) is not True:
+            ends[position], ends[position + 1] = a, b
+    return list(ends.items())
+
+
 def find_ends(placement: Placement) -> dict[Hashable, list[End]]:
     """Ranks with a neighbour stage on another node, grouped by node and then by situation."""
     column, nodes = placement.placed, placement.nodes
-    ranks_of: dict[int, set[int]] = {}
-    joined: dict[tuple[int, int], bool] = {}
+    ranks_of: dict[int, list[int]] = {}
+    known: dict[tuple[int | None, ...], list[tuple[int, int]]] = {}
     for ranks in placement.layout.groups("pipeline"):
         places = members(column.node, ranks)
         if places.count(places[0]) == len(places):
             continue
-        for position, (a, b) in enumerate(pairwise(places)):
-            if a is None or b is None or a == b:
-                continue
-            if (a, b) not in joined:
-                joined[a, b] = in_one_domain(placement, (nodes[a], nodes[b])) is True
-            if not joined[a, b]:
-                ranks_of.setdefault(a, set()).add(ranks[position])
-                ranks_of.setdefault(b, set()).add(ranks[position + 1])
+        key = tuple(places)  # the groups of one TP group's ranks run over the same nodes
+        if key not in known:
+            known[key] = ends_among(placement, key)
+        for position, place in known[key]:
+            ranks_of.setdefault(place, []).append(ranks[position])
     found: dict[Hashable, list[End]] = {}
     for place, numbers in ranks_of.items():
         node, own = nodes[place], tuple(sorted(numbers))

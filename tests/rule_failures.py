@@ -32,6 +32,7 @@ from topocheck.snapshot import (
     Hardware,
     Host,
     Identity,
+    JobFact,
     LinkMatrix,
     LogFact,
     NicId,
@@ -270,6 +271,33 @@ def groups(*members: tuple[str, str, Sequence[tuple[int, int]]]) -> list[CommRan
     ]
 
 
+def stating(*facts: tuple[str, str, str]) -> list[FullSnapshot]:
+    """The healthy pair, and a launch script that states (kind, name, value), a line each."""
+    stated = tuple(
+        JobFact(kind=kind, name=name, value=value, at=At(source="launch.sh", line=line))
+        for line, (kind, name, value) in enumerate(facts, 1)
+    )
+    return [*pair(), FullSnapshot(schema=SCHEMA, identity=Identity(host=Host()), job=stated)]
+
+
+def numbered(*node_ranks: int) -> list[FullSnapshot]:
+    """The healthy pair with these node ranks."""
+    return [
+        msgspec.structs.replace(
+            view, ranks=tuple(msgspec.structs.replace(claim, node_rank=rank) for claim in view.ranks)
+        )
+        for view, rank in zip(pair(), node_ranks, strict=True)
+    ]
+
+
+def granted(numbers: str) -> list[FullSnapshot]:
+    """The healthy pair, alpha with the GPU numbers that Slurm gave it there."""
+    first, second = pair(environment={"SLURM_JOB_GPUS": numbers})
+    gpus = tuple(msgspec.structs.replace(gpu, minor=n) for n, gpu in enumerate(first.identity.gpus))
+    identity = msgspec.structs.replace(first.identity, gpus=gpus)
+    return [msgspec.structs.replace(first, identity=identity), second]
+
+
 HEALTHY = {
     "claimed": Job(TWO, pair()),
     "observed": Job(TWO, running()),
@@ -318,8 +346,20 @@ FAILURES: dict[str, Job] = {
     "ID002": Job(TWO, [node("alpha", range(4), size=4), node("bravo", range(4, 8), size=4)]),
     "ID004": Job(TWO, pair(drives=[0, 1, 2, 2])),
     "ID005": Job(TWO, [node("alpha", range(4), size=8), node("bravo", range(4, 8), size=8, uuids="alpha")]),
+    "ID006": Job(TWO, numbered(1, 0)),
+    "ID007": Job(TWO, numbered(0, 0)),
     "ID010": Job(TWO, [node("alpha", range(4, 8), size=8), node("bravo", range(4), size=8)]),
+    "ID012": Job(
+        TWO,
+        stating(
+            ("launcher", "train.py", "srun torchrun"),
+            ("processes-per-node", "launcher", "4"),
+            ("processes-per-node", "agent", "4"),
+        ),
+    ),
+    "ID014": Job(TWO, stating(("rendezvous", "master", "127.0.0.1:29500"))),
     "ID015": Job(TWO, [node("alpha", gpus=4), node("bravo", gpus=3)]),
+    "ID016": Job(TWO, granted("4,5,6,7")),
     "TP001": Job(WIDE, pair()),
     "TP002": Job(
         "engine: vllm\nparallel: {tensor: 2, pipeline: 2}\nnodes: [alpha]\n",
@@ -327,8 +367,10 @@ FAILURES: dict[str, Job] = {
     ),
     "TP003": Job(ONE, [node("alpha", models=[H100, H100, H100, A40])]),
     "TP004": Job(ONE, [node("alpha", model="NVIDIA L40S", links=split_sockets)]),
+    "TP005": Job(f"{TWO}model: {{heads: 66, kv_heads: 6}}\n", pair()),
     "TP008": Job(ONE, [node("alpha", denied="NS")]),
     "PP001": Job(TWO, [node("alpha", range(4), size=8), node("bravo", [4, 5, 6], size=8)]),
+    "PP002": Job(f"{TWO}model: {{layers: 61}}\nlayers: '30,32'\n", pair()),
     "PP003": Job(TWO, pair(port="DOWN")),
     "PP004": Job(TWO, pair(near=["SYS"])),
     "PP008": Job(TWO, [node("alpha", [0, 1, 4, 5], size=8), node("bravo", [2, 3, 6, 7], size=8)]),
@@ -353,6 +395,8 @@ FAILURES: dict[str, Job] = {
         ),
     ),
     "ENV007": Job(TWO, pair(environment={"NCCL_HOSTID": "node"})),
+    "GR005": Job(TWO, stating(("nodes", "launcher", "2"), ("gpus-per-node", "launcher", "8"))),
+    "OBS001": Job(TWO, stating(("size", "tensor", "8"), ("size", "pipeline", "1"))),
     "OBS002": Job(TWO, running(inside="SHM/direct/direct")),
     "OBS003": Job(TWO, running("NET/Socket/0")),
     "OBS006": Job(

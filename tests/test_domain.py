@@ -65,6 +65,18 @@ def test_equal_clique_ids_of_two_racks_are_two_domains() -> None:
     assert joined(tray(), tray("node-b", fabric=completed(clique=8))) is False
 
 
+@pytest.mark.parametrize("parts", [{"model": None}, {"state": None}])
+def test_different_domains_are_told_apart_without_model_and_state(parts: dict[str, Any]) -> None:
+    model = parts.get("model", GB200)
+    fabrics = [completed(uuid, state=parts.get("state", "Completed")) for uuid in (RACK, "b" * 32)]
+    views = [
+        tray(name, model=model, fabric=fabric)
+        for name, fabric in zip(("node-a", "node-b"), fabrics, strict=True)
+    ]
+    assert joined(*views) is False
+    assert joined(views[0], tray("node-b", model=model, fabric=fabrics[0])) is None
+
+
 def test_a_node_that_says_nothing_leaves_it_open() -> None:
     assert joined(tray()) is None
     assert joined(tray(), log("node-b")) is None

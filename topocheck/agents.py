@@ -7,7 +7,7 @@ two node ranks, and both count their local ranks from 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -31,6 +31,8 @@ class Agent:
     """None where the launcher gives none, as MPI."""
     numbers: tuple[tuple[int, int | None], ...]
     """(rank, local rank) of each process; a local rank that is not claimed is None."""
+    start: int | None
+    """The rank that has local rank 0 in a block launch; None if the ranks were dealt otherwise."""
     at: At | None
     """Where the first of them was read, if it has a line of its own."""
 
@@ -38,12 +40,6 @@ class Agent:
     def ranks(self) -> list[int]:
         """Ranks of its processes in order."""
         return sorted({rank for rank, _ in self.numbers})
-
-    @property
-    def start(self) -> int | None:
-        """The rank that has local rank 0 in a block launch; None if the ranks were dealt otherwise."""
-        starts = {None if local is None else rank - local for rank, local in self.numbers}
-        return starts.pop() if len(starts) == 1 else None
 
     def __str__(self) -> str:
         return f"{self.node} (ranks {fold(self.ranks)})"
@@ -83,10 +79,17 @@ def find_agents(placement: Placement) -> list[Agent]:
             placement.nodes[place],
             None if node_rank == UNKNOWN else node_rank,
             tuple(numbers),
-            claims.at.get(min(numbers.values())),
+            start_of(numbers),
+            claims.at.get(min(numbers.values())) if claims.at else None,
         )
         for place, node_rank, numbers in sorted(known, key=lambda agent: agent[:2])
     ]
+
+
+def start_of(numbers: Iterable[tuple[int, int | None]]) -> int | None:
+    """The rank that has local rank 0, if all the numbers agree on it."""
+    starts = {None if local is None else rank - local for rank, local in numbers}
+    return starts.pop() if len(starts) == 1 else None
 
 
 def misnumbered(placement: Placement) -> Sequence[Misnumbered]:
@@ -116,7 +119,7 @@ def held_twice(agent: Agent) -> str:
         return ""
     counts = Counter(local for _, local in agent.numbers if local is not None)
     twice = [local for local, count in counts.items() if count > 1]
-    return f"local ranks {fold(twice)} are held by several of its processes" if twice else ""
+    return f"several processes on {agent.node} hold local ranks {fold(twice)}" if twice else ""
 
 
 def in_blocks(found: Sequence[Agent]) -> list[Agent]:
@@ -124,6 +127,11 @@ def in_blocks(found: Sequence[Agent]) -> list[Agent]:
     counts = Counter(agent.node_rank for agent in found)
     known = [a for a in found if a.node_rank is not None and a.start is not None and counts[a.node_rank] == 1]
     return sorted(known, key=lambda agent: agent.node_rank or 0)
+
+
+def told(agent: Agent) -> str:
+    """What an agent's numbers are, in words."""
+    return f"node rank {agent.node_rank} on {agent.node} has ranks {fold(agent.ranks)}"
 
 
 def out_of_order(placement: Placement, blocks: Sequence[Agent]) -> list[Misnumbered]:
@@ -136,19 +144,19 @@ def out_of_order(placement: Placement, blocks: Sequence[Agent]) -> list[Misnumbe
     for agent in blocks:
         place, start = agent.node_rank or 0, agent.start or 0
         after = nodes - 1 - place
-        told = f"node rank {place} has ranks {fold(agent.ranks)}"
         if start < place or (place == 0 and start > 0):
             first = f"{place} or later" if place else "0"
-            found[place] = Misnumbered(agent, f"{told}, and in a block launch it starts at rank {first}")
-        elif placement.world - after <= max(agent.ranks) < placement.world:
+            fact = f"{told(agent)}, and in a block launch it starts at rank {first}"
+            found[place] = Misnumbered(agent, fact)
+        elif placement.world - after <= max(rank for rank, _ in agent.numbers) < placement.world:
             rest = f"{after} nodes with ranks of their own come after it"
-            found[place] = Misnumbered(agent, f"{told} of {placement.world}, and {rest}")
+            found[place] = Misnumbered(agent, f"{told(agent)} of {placement.world}, and {rest}")
     for lower, upper in pairwise(blocks):
         if (lower.start or 0) >= (upper.start or 0):
             for agent, other in ((lower, upper), (upper, lower)):
                 fact = (
-                    f"node rank {agent.node_rank} has ranks {fold(agent.ranks)}, and node rank "
-                    f"{other.node_rank} on {other.node} has {fold(other.ranks)}"
+                    f"node rank {agent.node_rank} on {agent.node} has ranks {fold(agent.ranks)}, and node "
+                    f"rank {other.node_rank} on {other.node} has ranks {fold(other.ranks)}"
                 )
                 found.setdefault(agent.node_rank or 0, Misnumbered(agent, fact))
     return [found[place] for place in sorted(found)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -16,11 +17,13 @@ from topocheck.launchers.variables import number_of
 from topocheck.placement import Node
 from topocheck.snapshot import GpuId
 
-__all__ = ["Given", "given_on", "known_as", "usable"]
+__all__ = ["BY_INDEX", "Given", "given_on", "numbered", "usable"]
 
 LISTS = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS")
 COUNT = "SLURM_GPUS_ON_NODE"
 CONTAINER = "NVIDIA_VISIBLE_DEVICES"
+BY_INDEX = "NVML index"
+"""How a GPU is known whose minor number is not shown: the two orders differ on some machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,17 @@ class Given:
 
 def given_on(node: Node) -> Given:
     """What the variables of all processes of the node say together."""
+    return given_by(tuple(node.machine.environments) if node.machine else ())
+
+
+@lru_cache(maxsize=1024)
+def given_by(environments: tuple[bytes, ...]) -> Given:
+    """The same from encoded environments: the nodes of a job share a few."""
     numbers: set[int] = set()
     uuids: set[str] = set()
     counts: set[int] = set()
     words: dict[str, None] = {}
-    for raw in node.machine.environments if node.machine else ():
+    for raw in environments:
         known = msgspec.json.decode(raw, type=dict[str, str])
         found = {name: numbers_of(known.get(name, "")) for name in LISTS}
         found = {name: listed for name, listed in found.items() if listed}
@@ -74,11 +83,11 @@ def numbers_of(text: str) -> list[int]:
     return found
 
 
-def known_as(gpu: GpuId) -> tuple[int | None, str]:
-    """The node's number of a GPU and what it is: its minor number, else its NVML index as the host counts."""
+def numbered(gpu: GpuId) -> tuple[str, int | None]:
+    """(what it is, the node's number of a GPU): its minor number, else its NVML index as the host counts."""
     if gpu.minor is not None:
-        return gpu.minor, "minor number"
-    return (gpu.nvml, "NVML index") if gpu.scope == "host" else (None, "")
+        return "minor number", gpu.minor
+    return BY_INDEX, gpu.nvml if gpu.scope == "host" else None
 
 
 def usable(gpus: Iterable[GpuId]) -> bool:

@@ -14,6 +14,10 @@ from topocheck.snapshot import JobFact
 __all__ = ["Allotment", "allotment"]
 
 
+MOST_WORDS = 16
+"""Nodes whose variables are shown: those of thousands say the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Allotment:
     """GPUs that scheduler or manifest give to the job as a whole."""
@@ -43,7 +47,7 @@ def by_environment(placement: Placement) -> Allotment | None:
         return None
     evidence = tuple(
         Evidence(source="environment", fact=f"{word} on {node}")
-        for node, one in zip(nodes, given, strict=True)
+        for node, one in zip(nodes[:MOST_WORDS], given, strict=False)
         for word in one.words[:1]
     )
     return Allotment(sum(counts), whole=True, evidence=evidence)

@@ -24,34 +24,42 @@ def domain_of(node: Node) -> str | bool | None:
     False if it proves that there is none beyond the host; None if it is not known.
     """
     spans = {spans_hosts(model) for model in node.models}
-    if False in spans:
+    shown = reported(node)
+    if False in spans or shown is False:
         return False
+    states = {(fabric.state or "").lower() for fabric, _ in node.machine.fabric} if node.machine else set()
+    return shown if states == {COMPLETED} and spans == {True} else None
+
+
+def reported(node: Node) -> str | bool | None:
+    """Cluster UUID and clique that all entries of a node's fabric report, in whatever state it is.
+
+    Equal ones prove nothing alone; different ones are different domains. False is a zero UUID.
+    """
     found: set[str | bool | None] = set()
     for fabric, _ in node.machine.fabric if node.machine else ():
         uuid = fabric.cluster_uuid
         if uuid is not None and uuid.replace("-", "").strip("0") == "":
             found.add(False)
-        elif uuid is None or fabric.clique is None or (fabric.state or "").lower() != COMPLETED:
+        elif uuid is None or fabric.clique is None:
             found.add(None)
         else:
             found.add(f"{uuid}.{fabric.clique}")
-    if found == {False}:
-        return False
-    return found.pop() if len(found) == 1 and spans == {True} else None
+    return found.pop() if len(found) == 1 else None
 
 
 def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
     """Whether these nodes lie in one NVLink domain: proven, disproven, or not known."""
     if shares_clique(placement, nodes):
         return True
-    known_domains = placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
-    domains = [known_domains[node.index] for node in nodes]
+    proven = placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
+    domains = [proven[node.index] for node in nodes]
     if False in domains:
         return False
-    known = {domain for domain in domains if domain is not None}
-    if len(known) > 1:
-        return False
-    return None if None in domains else True
+    if None not in domains:
+        return len(set(domains)) == 1
+    shown = {reported(node) for node in nodes} - {None}
+    return False if len(shown) > 1 else None
 
 
 def shares_clique(placement: Placement, nodes: Sequence[Node]) -> bool:

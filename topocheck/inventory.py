@@ -258,7 +258,7 @@ class Inventory:
         machine = self.machines[index]
         if snapshot.fabric:
             fabric = tuple([(fabric, ties) for fabric in snapshot.fabric])
-            machine.fabric += fabric if ties else self._equal.setdefault(fabric, fabric)
+            machine.fabric += self._equal.setdefault(fabric, fabric) if ties is None else fabric
         environment = bytes(snapshot.environment)
         if environment not in EMPTY:
             machine.environments += self._environment(environment)

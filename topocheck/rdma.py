@@ -66,9 +66,8 @@ def rdma_of(placement: Placement, node: Node) -> Rdma | None:
     kept = placement.keep("rdma", lambda _: dict[int, Rdma | None]())
     if node.index not in kept:
         facts = placement.facts_by_node.get(node.index, [])
-        kept[node.index] = (
-            broken(facts) or switched_off(placement, node, facts) or opened(facts) or ports(node)
-        )
+        met = broken(facts) if facts else None
+        kept[node.index] = met or switched_off(placement, node, facts) or opened(facts) or ports(node)
     return kept[node.index]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -96,9 +97,12 @@ def variables(placement: Placement) -> Iterator[Address]:
     """Addresses in the environments of the nodes, where the engine reads them."""
     if READS.get(placement.plan.engine, "rank") != "rank":
         return
+    decoded: dict[int, dict[str, str]] = {}  # nodes share a few distinct environments
     for node in placement.nodes:
         for raw in node.machine.environments if node.machine else ():
-            known = msgspec.json.decode(raw, type=dict[str, str])
+            if id(raw) not in decoded:
+                decoded[id(raw)] = msgspec.json.decode(raw, type=dict[str, str])
+            known = decoded[id(raw)]
             for name in VARIABLES:
                 if known.get(name):
                     evidence = Evidence(source="environment", fact=f"{name}={known[name]} on {node}")
@@ -146,15 +150,19 @@ def told_elsewhere(placement: Placement, address: Address) -> bool | None:
 
     The first node may call itself localhost as long as the others are told its name.
     """
-    same = [other for other in addresses(placement) if other.name == address.name and other.node is not None]
-    loops = {other.node for other in same if is_loopback(other.value)}
+    tellers, loops = placement.keep(f"told {address.name}", lambda p: tellers_of(p, address.name))
     head = first_node(placement)
     if head is None:
         return True if len(loops) > 1 else None
     if address.node is not head:
         return True
-    others = {other.node for other in same} - {head}
-    return bool(loops - {head}) if others else None
+    return bool(loops - {head}) if tellers - {head} else None
+
+
+def tellers_of(placement: Placement, name: str) -> tuple[set[Node | None], set[Node | None]]:
+    """Nodes whose environment has this variable, and those of them where it is loopback."""
+    same = [other for other in addresses(placement) if other.name == name and other.node is not None]
+    return {other.node for other in same}, {other.node for other in same if is_loopback(other.value)}
 
 
 def first_node(placement: Placement) -> Node | None:
@@ -176,15 +184,20 @@ def machine_of(placement: Placement, address: Address) -> Node | None:
     if is_loopback(address.value):
         return address.node
     host = host_of(address.value)
-    for wanted in (lambda name: name, short_name):
-        found = [
-            node
-            for node in placement.nodes
-            if node.machine is not None and wanted(host) in {wanted(name) for name in node.machine.names}
-        ]
-        if found:
-            return found[0] if len(found) == 1 else None
-    return None
+    exact, short = placement.keep("nodes by name", nodes_by_name)
+    return exact[host] if host in exact else short.get(short_name(host))
+
+
+def nodes_by_name(placement: Placement) -> tuple[dict[str, Node | None], dict[str, Node | None]]:
+    """Nodes by each name and by its first label; None for a name that several bear."""
+    exact: dict[str, Node | None] = {}
+    short: dict[str, Node | None] = {}
+    for node in placement.nodes:
+        names = dict.fromkeys(node.machine.names) if node.machine is not None else {}
+        for table, spelled in ((exact, names), (short, dict.fromkeys(map(short_name, names)))):
+            for name in spelled:
+                table[name] = None if name in table else node
+    return exact, short
 
 
 def host_of(address: str) -> str:
@@ -195,6 +208,7 @@ def host_of(address: str) -> str:
     return rest if rest.count(":") > 1 else rest.partition(":")[0]
 
 
+@lru_cache(maxsize=4096)
 def is_loopback(address: str) -> bool:
     """localhost, 127.0.0.0/8 or ::1, with or without scheme and port."""
     host = host_of(address).lower()

@@ -47,7 +47,7 @@ MOUNTED = re.compile(
     r"\s*\S{1,100} (?:on )?/dev/shm (?:type )?tmpfs \(?(?:[\w=.:-]{1,60},){0,20}"
     r"size=(?P<size>[0-9]{1,15}[kmg]?)\b.*"
 )
-SIZE = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,3})?)(?P<suffix>[KMGTP]?)(?:i?B)?", re.IGNORECASE)
+SIZE = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,3})?)(?P<suffix>[KMGTP]?)(?:iB|i|B)?", re.IGNORECASE)
 SUFFIXES = "KMGTP"
 UNITS = {"1K": 1 << 10, "1024": 1 << 10, "1M": 1 << 20, "512": 512, "1G": 1 << 30}
 POWERS_OF_TEN = re.compile(r"\bdf\s(?:.*\s)?(?:-[a-zA-Z]*H|--si)\b")

@@ -57,7 +57,7 @@ NVSWITCH = re.compile(
 )
 CONFIGURED = re.compile(r"Successfully configured all the available (?:GPUs and )?NVSwitches")
 UNIT = re.compile(r"\s*(?:\S\s)?nvidia-fabricmanager\.service\b.*")
-ACTIVE = re.compile(r"\s*Active: (?P<state>active \(running\)|failed|inactive)\b.*")
+ACTIVE = re.compile(r"\s*Active: (?P<state>active \(running\)|failed|inactive)(?!\w).*")
 STATES = {"active (running)": "running", "failed": "failed", "inactive": "inactive"}
 FAILED = re.compile(
     r".*nvidia-fabricmanager\.service: (?:Failed with result|Control process exited, code=exited, status=1).*"

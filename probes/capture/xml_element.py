@@ -60,6 +60,11 @@ class Builder:
         """Line of the text that the parser is at."""
         return self._first + self.parser.CurrentLineNumber - 1
 
+    @property
+    def is_complete(self) -> bool:
+        """The root element has ended."""
+        return self.root is not None and self.root.end is not None
+
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """A start tag."""
         element = Element(tag, self.line, attributes)
@@ -90,7 +95,7 @@ def read_documents(text: Text, root: str, fix: str) -> Iterator[Element]:
         number += 1
         line = text.lines[number - 1]
         begin = line.find(f"<{root}")
-        if begin < 0 or line[begin + 1 + len(root) : begin + 2 + len(root)] not in {">", " ", "\t", ""}:
+        if begin < 0 or line[begin + 1 + len(root) : begin + 2 + len(root)] not in {">", "/", " ", "\t", ""}:
             continue
         element = _read(text, root, number, begin, fix)
         yield element
@@ -109,11 +114,13 @@ def _read(text: Text, root: str, first: int, begin: int, fix: str) -> Element:
         try:
             builder.parser.Parse(head + closing + "\n", False)
         except expat.ExpatError as error:
+            if builder.is_complete:  # what stands behind the document is no part of it
+                break
             reason = expat.ErrorString(error.code)
             raise refuse(f"is not well-formed XML ({reason})", first + error.lineno - 1) from error
         if builder.too_deep:
             raise refuse(f"nests elements deeper than {DEEPEST}", number)
-        if closing:
+        if builder.is_complete:
             break
     if builder.root is None:
         raise refuse(f"the XML ends inside <{root}", first)

@@ -168,7 +168,7 @@ def check_label(file: Argument, found: _Input) -> None:
 def take_snapshots(stream: io.BufferedReader, file: Argument, inventory: Inventory, found: _Input) -> None:
     """A stream of snapshots."""
     found.kinds["topocheck snapshots"] = None
-    for number, snapshot in enumerate(read_snapshots(stream, found.name), 1):
+    for number, snapshot in enumerate(read_snapshots(stream, found.name, found.notes), 1):
         try:
             inventory.add(snapshot, file.label)
         except msgspec.MsgspecError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["MARK", "Pieces", "untagged"]
+__all__ = ["MARK", "Pieces", "begins", "untagged"]
 
 MARK = b'"topocheck.snapshot/'
 """What every snapshot has, mostly right at its beginning."""
@@ -27,7 +27,6 @@ TAGS = re.compile(
     rb"|[A-Za-z0-9][A-Za-z0-9_.@/-]{0,300}(?:: | \| )"  # pdsh, clush, compose
     rb"){1,4}"
 )
-BOM = b"\xef\xbb\xbf"
 
 
 def untagged(line: bytes) -> tuple[bytes, bytes]:
@@ -65,17 +64,17 @@ class Pieces:
         self._open[tags] = Piece(line, bytearray())
         self._add(tags, body)
 
-    def more(self, tags: bytes, body: bytes) -> bytes | None:
-        """A further piece of an open snapshot; gives all of it so far. None if none is open."""
-        if not tags or tags not in self._open:
-            return None
+    def more(self, tags: bytes, body: bytes) -> bool:
+        """Take a further piece of an open snapshot; False if none is open under these tags."""
+        if tags not in self._open:
+            return False
         self._add(tags, body)
-        return bytes(self._open[tags].text) if tags in self._open else b""
+        return True
 
-    def line(self, tags: bytes) -> int | None:
-        """Where the open snapshot of these tags begins."""
+    def whole(self, tags: bytes) -> tuple[int, bytes] | None:
+        """Line and text of the open snapshot if it may be whole."""
         piece = self._open.get(tags)
-        return None if piece is None else piece.line
+        return None if piece is None or not piece.text.endswith(b"}") else (piece.line, bytes(piece.text))
 
     def close(self, tags: bytes) -> None:
         """The snapshot is whole."""

@@ -1,4 +1,4 @@
-"""Snapshots from JSON: one document, or one document a line; plain, gzip or zstd.
+"""Snapshots from JSON: one document, or one document a line among other lines; plain, gzip or zstd.
 
 Documents are decoded one at a time and handed on, so that a stream of 12,500 nodes needs no more
 memory than one of them.
@@ -14,12 +14,15 @@ import sys
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from itertools import chain
 from typing import IO, Any, cast
 
 import msgspec
 
 from topocheck.errors import SnapshotError
 from topocheck.gather.decoder import SnapshotDecoder
+from topocheck.gather.relay import MARK, Pieces, begins, untagged
+from topocheck.ranges import fold
 from topocheck.snapshot import SCHEMA, FullSnapshot, Snapshot
 
 __all__ = ["damage", "decode_snapshot", "is_snapshot", "open_stream", "read_snapshots", "undecoded"]
@@ -29,13 +32,20 @@ PIECE = 1 << 16
 """Packed bytes unpacked at a time."""
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 MAJOR = SCHEMA.rpartition("/")[2]
+MOST_AHEAD = 64
+"""Lines after the first within which another snapshot begins, if the first one is cut."""
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the decoder raises; its ValidationError, too, is a DecodeError."""
 
 DECODER = SnapshotDecoder()
 
 
 def is_snapshot(head: bytes) -> bool:
-    """The first bytes of a file are those of a snapshot, or of a stream of them."""
-    return head.removeprefix(BOM_UTF8).lstrip().startswith(b"{") and b'"topocheck.snapshot/' in head
+    """The first bytes of a file are those of a snapshot, or of a stream in which snapshots are."""
+    text = head.removeprefix(BOM_UTF8).lstrip()
+    if text.startswith(b"{"):
+        return MARK in head
+    return MARK in head and any(begins(untagged(line)[1]) for line in text.split(b"\n"))
 
 
 def open_stream(raw: io.BufferedReader, head: bytes, path: str) -> io.BufferedReader:
@@ -99,25 +109,137 @@ def damage() -> tuple[type[Exception], ...]:
     return (OSError, EOFError, zlib.error, *((zstandard.ZstdError,) if zstandard else ()))
 
 
-def read_snapshots(stream: IO[bytes], path: str) -> Iterator[Snapshot]:
-    """Decode every document of a stream. Raises SnapshotError with the line of the first bad one."""
+def read_snapshots(stream: IO[bytes], path: str, notes: list[str] | None = None) -> Iterator[Snapshot]:
+    """Decode every document of a stream.
+
+    Lines that launchers and shells put between them, and snapshots that were cut, are told in `notes`,
+    as long as there is a whole one. Raises SnapshotError with the line of the first bad one.
+    """
+    found = Lines(path)
     number = 0
     try:
-        for number, text in enumerate(stream, 1):
-            line = text.removeprefix(BOM_UTF8) if number == 1 else text
-            if number == 1 and not is_whole(line):
-                yield decode_snapshot(line + stream.read(), path, None)
+        first = stream.readline().removeprefix(BOM_UTF8)
+        ahead = [first]
+        if not is_whole(first):
+            while len(ahead) < MOST_AHEAD and (line := stream.readline()):
+                ahead.append(line)
+                if begins(untagged(line)[1]):
+                    break
+            else:
+                yield decode_snapshot(b"".join(ahead) + stream.read(), path, None)
                 return
-            if line and not line.isspace():
-                yield decode_snapshot(line, path, number)
+        for number, line in enumerate(chain(ahead, stream), 1):
+            snapshot = found.take(number, line)
+            if snapshot is not None:
+                yield snapshot
     except damage() as error:
         raise SnapshotError(f"cannot be read: {error}", path=path, line=number + 1) from None
+    found.end()
+    if notes is not None:
+        notes += found.notes()
 
 
 def is_whole(line: bytes) -> bool:
-    """The first line holds a whole document: otherwise the file is one document over several lines."""
+    """The first line is not the beginning of one document over several lines."""
     text = line.strip()
-    return not text or (text.startswith(b"{") and text.endswith(b"}"))
+    return not text.startswith(b"{") or text.endswith(b"}")
+
+
+class Lines:
+    """Lines of a stream, one after the other."""
+
+    def __init__(self, path: str) -> None:
+        """Take the name of the file, for errors."""
+        self._path = path
+        self._pieces = Pieces()
+        self._read = False
+        self._torn: list[int] = []
+        self._foreign: list[int] = []
+        self._stranger = b""
+        self._problem: SnapshotError | None = None
+
+    def take(self, number: int, line: bytes) -> Snapshot | None:
+        """The snapshot that ends with this line, if one does. Raises SnapshotError for one that is wrong."""
+        tags, body = (b"", line) if line.startswith(b"{") else untagged(line)
+        if not begins(body) and self._pieces.more(tags, body):
+            whole = self._pieces.whole(tags)
+            snapshot = None if whole is None else self._decoded(whole[1], whole[0])
+            if snapshot is not None:
+                self._pieces.close(tags)
+            return snapshot
+        if not body.startswith(b"{") or MARK not in body:
+            self._pass_by(number, line)
+            return None
+        snapshot = self._decoded(body, number)
+        if snapshot is None and tags:
+            self._pieces.begin(tags, number, body)
+        elif snapshot is None:
+            self._torn.append(number)
+            self._problem = self._problem or broken(body, self._path, number)
+        return snapshot
+
+    def _decoded(self, document: bytes, number: int) -> Snapshot | None:
+        """A document; None if it is cut, or put together from two. Raises SnapshotError if it is wrong."""
+        try:
+            snapshot = DECODER.decode(document)
+        except NOT_JSON:
+            if is_json(document):
+                decode_snapshot(document, self._path, number)
+            return None
+        if snapshot.token != snapshot.end and snapshot.token is not None:
+            return None
+        self._read = True
+        return checked(snapshot, self._path, number)
+
+    def _pass_by(self, number: int, line: bytes) -> None:
+        if not line.isspace():
+            self._stranger = self._stranger or line
+            self._foreign.append(number)
+
+    def end(self) -> None:
+        """No further line comes. Raises SnapshotError if there was no snapshot."""
+        self._pieces.end()
+        self._torn = sorted((*self._torn, *self._pieces.torn))
+        if self._torn and not self._read:
+            raise self._problem or SnapshotError(
+                "is cut: it begins a snapshot and does not end it", path=self._path, line=self._torn[0]
+            )
+
+    def notes(self) -> list[str]:
+        """What was passed by, in words."""
+        found = []
+        if self._torn:
+            found.append(
+                f"{numbered(self._torn)}: cut: begins a snapshot that does not end as it began. Launchers "
+                "mix long lines of several tasks: srun -l marks them, so that they can be told apart"
+            )
+        if self._foreign:
+            words = self._stranger.decode("utf-8", "backslashreplace").strip()[:80]
+            found.append(f"{numbered(self._foreign)}: ignored: no snapshot, but {words!r} and the like")
+        return found
+
+
+def numbered(lines: list[int]) -> str:
+    """`line 3` or `lines 3..7, 12`."""
+    return f"line {lines[0]}" if len(lines) == 1 else f"lines {fold(lines)}"
+
+
+def is_json(document: bytes) -> bool:
+    """Whether it is JSON at all."""
+    try:
+        msgspec.json.decode(document)
+    except NOT_JSON:
+        return False
+    return True
+
+
+def broken(document: bytes, path: str, line: int) -> SnapshotError:
+    """The error of a document that is cut or mixed."""
+    try:
+        decode_snapshot(document, path, line)
+    except SnapshotError as error:
+        return error
+    return SnapshotError("begins as one snapshot and ends as another", path=path, line=line)
 
 
 def decode_snapshot(document: bytes, path: str, line: int | None) -> Snapshot:
@@ -126,18 +248,22 @@ def decode_snapshot(document: bytes, path: str, line: int | None) -> Snapshot:
     Fields that this version does not know are ignored: a newer probe may add some.
     """
     try:
-        snapshot = DECODER.decode(document)
+        return checked(DECODER.decode(document), path, line)
     except msgspec.ValidationError as error:
         raise SnapshotError(
             explain(document, error), path=path, line=line, fix="see topocheck schema snapshot"
         ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise SnapshotError(
             f"is not JSON: {error}",
             path=path,
             line=line or line_in(document, str(error)),
             fix="one snapshot a line, as topocheck probe prints it",
         ) from None
+
+
+def checked(snapshot: Snapshot, path: str, line: int | None) -> Snapshot:
+    """The snapshot, if it is of a version that is read and points at nothing that it lacks."""
     name, _, major = snapshot.schema.partition("/")
     if name != "topocheck.snapshot" or major != MAJOR:
         raise SnapshotError(
