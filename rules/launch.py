@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from topocheck.agents import Agent, agents, misnumbered
+from topocheck.agents import Agent, agents, in_plain_blocks, misnumbered
 from topocheck.allocation import BY_INDEX, Given, given_on, numbered, usable
 from topocheck.ask import Ask
 from topocheck.jobfacts import facts_of, number, the_job
@@ -29,7 +29,7 @@ PROBE = "topocheck probe in the job's own processes on every node"
 
 def claimed(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job, if its processes claim ranks."""
-    if agents(placement):
+    if placement.inventory.claims.get(""):
         return the(placement)
     if placement.phase == "observed":
         return NotApplicable("the job runs, and no environment of its processes was looked at")
@@ -40,6 +40,8 @@ def claimed(placement: Placement) -> Situations[Placement] | NotApplicable:
 def numbers_agree(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Each local rank once under a node rank, and blocks of ranks in the order of the node ranks."""
     ask.rest_on("claimed")
+    if in_plain_blocks(placement):
+        return
     silent = [agent for agent in agents(placement) if any(local is None for _, local in agent.numbers)]
     if silent:
         ask.gap("local ranks of the processes", list(dict.fromkeys(a.node.name for a in silent)), PROBE)
@@ -75,6 +77,10 @@ def several_nodes(placement: Placement) -> Situations[Placement] | NotApplicable
 def node_ranks_complete(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """A permutation of 0..N-1: a constant node rank makes every node the first."""
     yield from constant_node_ranks(placement)
+    if in_plain_blocks(placement):
+        ask.know()
+        yield from stated_twice(placement)
+        return
     holders: dict[int, list[Agent]] = {}
     for agent in agents(placement):
         if agent.node_rank is not None:

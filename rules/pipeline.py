@@ -8,12 +8,12 @@ from itertools import pairwise
 
 from topocheck.ask import Ask, Device
 from topocheck.crossing import crossing_severity
-from topocheck.domain import in_one_domain
+from topocheck.domain import in_one_domain, may_span_hosts
 from topocheck.jobfacts import facts_of
 from topocheck.placement import Node, Placement
 from topocheck.plan import NodeRange
 from topocheck.ranges import first, fold
-from topocheck.rdma import Rdma, rdma_of
+from topocheck.rdma import Rdma, rdma_kind, rdma_of
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
 from topocheck.subjects import (
     INNER,
@@ -108,8 +108,38 @@ def stages_not_started(placement: Placement) -> Finding:
     )
 
 
+def boundaries_by_rdma(placement: Placement) -> Situations[Boundary] | NotApplicable:
+    """Stage boundaries between nodes; those with working RDMA at both ends are one situation."""
+    found = stage_boundaries(placement)
+    if isinstance(found, NotApplicable):
+        return found
+    return placement.keep("boundaries by RDMA", lambda p: sort_by_rdma(p, found))
+
+
+def sort_by_rdma(placement: Placement, boundaries: Situations[Boundary]) -> dict[Hashable, list[Boundary]]:
+    """Boundaries by whether RDMA works at both ends: nodes of one shape without a log of their own agree."""
+    kinds: dict[Hashable, bool] = {}
+    works = []
+    for node in placement.nodes:
+        kind = rdma_kind(placement, node)
+        if kind not in kinds:
+            rdma = rdma_of(placement, node)
+            kinds[kind] = rdma is not None and rdma.works
+        works.append(kinds[kind])
+    found: dict[Hashable, list[Boundary]] = {}
+    for key, pairs in boundaries.items():
+        a, b = pairs[0].a, pairs[0].b
+        fine = a is not None and b is not None and works[a.index] and works[b.index]
+        found.setdefault("works" if fine else key, []).extend(pairs)
+    return found
+
+
 @rule(
-    "PP003", "a stage boundary between nodes has RDMA", over=stage_boundaries, severity="error", required=True
+    "PP003",
+    "a stage boundary between nodes has RDMA",
+    over=boundaries_by_rdma,
+    severity="error",
+    required=True,
 )
 def boundary_has_rdma(ask: Ask, boundary: Boundary) -> Iterator[Finding]:
     """Working RDMA at both ends, or one NVLink domain."""
@@ -174,10 +204,11 @@ def ends_among(placement: Placement, places: tuple[int | None, ...]) -> list[tup
     """(stage, node) of each stage in this row of nodes with a neighbour on another node, NVLink aside."""
     nodes = placement.nodes
     ends: dict[int, int] = {}
+    spans = placement.keep("domains beyond hosts", may_span_hosts)
     for position, (a, b) in enumerate(pairwise(places)):
         if a is None or b is None or a == b:
             continue
-        if in_one_domain(placement, (nodes[a], nodes[b])) is not True:
+        if not spans or in_one_domain(placement, (nodes[a], nodes[b])) is not True:
             ends[position], ends[position + 1] = a, b
     return list(ends.items())
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
 
-__all__ = ["domain_of", "in_one_domain"]
+__all__ = ["domain_of", "in_one_domain", "may_span_hosts"]
 
 ZERO = "0" * 32
 COMPLETED = "completed"
@@ -50,7 +50,7 @@ def reported(node: Node) -> str | bool | None:
 
 def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
     """Whether these nodes lie in one NVLink domain: proven, disproven, or not known."""
-    if shares_clique(placement, nodes):
+    if placement.seen.communicators and shares_clique(placement, nodes):
         return True
     proven = placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
     domains = [proven[node.index] for node in nodes]
@@ -60,6 +60,13 @@ def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
         return len(set(domains)) == 1
     shown = {reported(node) for node in nodes} - {None}
     return False if len(shown) > 1 else None
+
+
+def may_span_hosts(placement: Placement) -> bool:
+    """Some node's fabric, or some clique, proves a domain beyond its host: without, no two nodes share one."""
+    proven = placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
+    cliques = any(comm.cliques for comm in placement.seen.communicators.values())
+    return cliques or any(isinstance(domain, str) for domain in proven)
 
 
 def shares_clique(placement: Placement, nodes: Sequence[Node]) -> bool:

@@ -216,6 +216,11 @@ class Shape:
             paths[node.id] = (node.id, *(paths.get(node.parent, ()) if node.parent else ()))
         return paths
 
+    @cached_property
+    def _numa(self) -> dict[str, int | None]:
+        """NUMA node of each node of the PCI tree."""
+        return {node.id: node.numa for node in self.hardware.pci}
+
     def _pci_class(self, a: str | None, b: str | None) -> str | None:
         """PCI class of two tree nodes by nvidia-smi's rule; None without a tree or with unknown NUMA.
 
@@ -226,7 +231,7 @@ class Shape:
             return None
         path_a, path_b = self._ancestors[a], self._ancestors[b]
         if path_a[-1] != path_b[-1]:
-            numa = {node.id: node.numa for node in self.hardware.pci}
+            numa = self._numa
             first, second = numa.get(path_a[-1]), numa.get(path_b[-1])
             if first is None or second is None:
                 return None

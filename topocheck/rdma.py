@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -11,7 +11,7 @@ from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
 from topocheck.snapshot import LogFact
 
-__all__ = ["Rdma", "rdma_of"]
+__all__ = ["Rdma", "rdma_kind", "rdma_of"]
 
 BROKEN = {
     "no-verbs": "libibverbs cannot be opened",
@@ -75,6 +75,14 @@ def serving(facts: list[LogFact]) -> bool:
     """All processes that say so chose a network that is no socket."""
     networks = {fact.value for fact in facts if fact.kind == "network"}
     return bool(networks) and SOCKET not in networks
+
+
+def rdma_kind(placement: Placement, node: Node) -> Hashable:
+    """Nodes of one kind have the same answer: one shape, one coverage, and no log of their own."""
+    machine = node.machine
+    if machine is None or node.index in placement.facts_by_node:
+        return node.index
+    return id(machine.shape), machine.coverage.nics, tuple(map(id, machine.environments))
 
 
 def broken(facts: list[LogFact]) -> Rdma | None:
