@@ -238,6 +238,8 @@ def rendezvous_is_reachable(ask: Ask, placement: Placement) -> Iterator[Finding]
         )
     for address in undecided(placement):
         ask.gap("which ranks meet at the loopback address", [str(address)], supply)
+    if not local and all(is_loopback(address.value) for address in addresses(placement)):
+        ask.gap("the address at which the nodes meet", ["job"], supply)
     yield from one_master(ask, placement)
 
 

@@ -177,7 +177,8 @@ def judged(ask: Ask, wish: Wish, layers: int) -> Iterator[Finding]:
         return
     except LayoutError as error:
         yield Finding(
-            message=f"{engine.title} refuses {layers} layers on {stages} stages: {error}",
+            message=f"{engine.title} refuses {layers} layers on {stages} stages: "
+            f"{str(error).removeprefix(f'{engine.title}: ')}",
             fix="choose a number of stages that the layers allow, or correct the override",
             cause="split refused",
             subjects=(f"{layers} layers on {stages} stages",),

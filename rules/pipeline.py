@@ -96,15 +96,16 @@ def starts_wrong_stages(placement: Placement) -> bool:
 
 def stages_not_started(placement: Placement) -> Finding:
     """The finding of sizes for which some stage is started nowhere, in the engine's words."""
-    layout, nodes = placement.layout, placement.expected
+    layout, nodes, title = placement.layout, placement.expected, placement.facts.engine.title
+    sizes = f"tensor {layout.size('tensor')} x pipeline {layout.size('pipeline')}"
+    why = placement.facts.refusal.removeprefix(f"{title}: ")
     return Finding(
-        message=f"{placement.facts.engine.title} cannot start tensor {layout.size('tensor')} x pipeline "
-        f"{layout.size('pipeline')} on {nodes} nodes: {placement.facts.refusal}",
+        message=f"{title} cannot start {sizes} on {nodes} nodes: {why}",
         fix="use a number of nodes that divides the stages, or a multiple of the stages that divides "
         "stages x tensor size",
         cause="stages not started",
-        subjects=(f"pipeline {layout.size('pipeline')} on {nodes} nodes",),
-        evidence=(Evidence(source="plan", fact=f"nodes {nodes}, {dict(layout.axes)}"),),
+        subjects=(f"{sizes} on {nodes} nodes",),
+        evidence=(Evidence(source="plan", fact=f"{sizes}, nodes {nodes}"),),
     )
 
 

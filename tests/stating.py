@@ -16,7 +16,7 @@ Fact = tuple[str, str, str]
 def said(
     *facts: Fact, source: str = "launch.sh", engine: str | None = None, host: str | None = None
 ) -> FullSnapshot:
-    """One text that names no node: a line for each fact, or one line for all facts of an inner tuple."""
+    """A text with a line for each fact. `host` is what its lines name as their writer."""
     job = tuple(
         JobFact(kind=kind, name=name, value=value, engine=engine, host=host, at=At(source=source, line=line))
         for line, (kind, name, value) in enumerate(facts, 1)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from topocheck.engines import ENGINES
-from topocheck.engines.layout import Layout
+from topocheck.engines.layout import Layout, Slots
 from topocheck.engines.sglang import slots as sglang_slots
 from topocheck.errors import LayoutError
 
@@ -73,7 +73,7 @@ def test_every_rank_is_on_the_node_and_gpu_that_the_engine_gives_it(vector: dict
     if vector["engine"] == "sglang":
         found = sglang_slots(layout, nodes, **vector["gpu"])
     else:
-        found = ENGINES[vector["engine"]].slots(layout, nodes) or []
+        found = ENGINES[vector["engine"]].slots(layout, nodes) or Slots([], [])
     assert [[slot.node, slot.gpu] for slot in found] == vector["slots"]
 
 

@@ -210,7 +210,7 @@ def out_of_order(placement: Placement, blocks: Sequence[Agent]) -> list[Misnumbe
             fact = f"{told(agent)}, and in a block launch it starts at rank {first}"
             found[place] = Misnumbered(agent, fact)
         elif last >= world - after:
-            rest = f"{after} nodes with ranks of their own come after it"
+            rest = f"{after} more of the {nodes} nodes hold ranks after these"
             found[place] = Misnumbered(agent, f"{told(agent)} of {world}, and {rest}")
     for lower, upper in pairwise(blocks):
         if (lower.start or 0) >= (upper.start or 0):

@@ -63,7 +63,7 @@ def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
 
 
 def may_span_hosts(placement: Placement) -> bool:
-    """Some node's fabric, or some clique, proves a domain beyond its host: without, no two nodes share one."""
+    """Some fabric or clique proves a domain beyond its host; without one, no two nodes share any."""
     proven = placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
     cliques = any(comm.cliques for comm in placement.seen.communicators.values())
     return cliques or any(isinstance(domain, str) for domain in proven)

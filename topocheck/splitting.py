@@ -98,9 +98,12 @@ def overrides_of_nodes(placement: Placement) -> dict[str, Evidence]:
     """Overrides in the environment of the nodes."""
     name = VARIABLES.get(placement.plan.engine)
     found: dict[str, Evidence] = {}
+    seen: set[int] = set()  # nodes share a few distinct environments
     for node in placement.nodes if name else ():
         for raw in node.machine.environments if node.machine else ():
-            value = msgspec.json.decode(raw, type=dict[str, str]).get(name or "")
+            known = {} if id(raw) in seen else msgspec.json.decode(raw, type=dict[str, str])
+            seen.add(id(raw))
+            value = known.get(name or "")
             if value is not None:
                 found.setdefault(value, Evidence(source="environment", fact=f"{name}={value} on {node}"))
     return found

@@ -49,6 +49,8 @@ MOUNTED = re.compile(
 )
 SIZE = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,3})?)(?P<suffix>[KMGTP]?)(?:iB|i|B)?", re.IGNORECASE)
 SUFFIXES = "KMGTP"
+MOST_MOUNTS = 200
+"""Lines between a header and the row of /dev/shm."""
 UNITS = {"1K": 1 << 10, "1024": 1 << 10, "1M": 1 << 20, "512": 512, "1G": 1 << 30}
 POWERS_OF_TEN = re.compile(r"\bdf\s(?:.*\s)?(?:-[a-zA-Z]*H|--si)\b")
 
@@ -76,8 +78,14 @@ def parse(text: Text) -> list[Reading]:
     if not likely:
         return []
     parts = sections(text)
-    readings = [_sized(text, section_at(parts, number), number) for number in likely]
-    return [*(reading for reading in readings if reading), *_failures(text, parts, likely)]
+    sizes: dict[tuple[Section, int, int | None], int] = {}
+    for number in likely:
+        section = section_at(parts, number)
+        size, free = _size(text, section, number)
+        if size is not None:
+            sizes.setdefault((section, size, free), number)
+    readings = [_sized(text, *stated, number) for stated, number in sizes.items()]
+    return [*readings, *_failures(text, parts, likely)]
 
 
 def parse_size(text: str, *, unit: int = 1, ten: bool = False) -> int | None:
@@ -90,22 +98,28 @@ def parse_size(text: str, *, unit: int = 1, ten: bool = False) -> int | None:
     return int(float(match["number"]) * factor)
 
 
-def _sized(text: Text, section: Section, number: int) -> Reading | None:
-    """The size of the file system, if this line states it."""
+def _size(text: Text, section: Section, number: int) -> tuple[int | None, int | None]:
+    """Size and free bytes of the file system, if this line states them."""
     line = text.lines[number - 1]
-    size = free = None
     row, mounted = DF.fullmatch(line), MOUNTED.fullmatch(line)
-    if row:
-        above = text.lines[max(section.start - 1, number - 200) : number - 1]
-        header = next((match for each in reversed(above) if (match := BLOCKS.match(each.lstrip()))), None)
-        unit = UNITS[header["unit"]] if header else 0  # without a header, a number has no unit
-        ten = POWERS_OF_TEN.search(section.command or "") is not None
-        size, free = (parse_size(row[name], unit=unit, ten=ten) for name in ("size", "free"))
-        size, free = size or None, None if not size else free
-    elif mounted:
-        size = parse_size(mounted["size"])
-    if size is None:
-        return None
+    if mounted:
+        return parse_size(mounted["size"]), None
+    if row is None:
+        return None, None
+    unit = _unit(text, section, number) if row["size"].isdigit() else 0
+    ten = POWERS_OF_TEN.search(section.command or "") is not None
+    size = parse_size(row["size"], unit=unit, ten=ten)
+    return (size, parse_size(row["free"], unit=unit, ten=ten)) if size else (None, None)
+
+
+def _unit(text: Text, section: Section, number: int) -> int:
+    """Bytes of one block, by the header above; 0 without one, for then a bare number says nothing."""
+    above = text.lines[max(section.start - 1, number - MOST_MOUNTS) : number - 1]
+    header = next((match for line in reversed(above) if (match := BLOCKS.match(line.lstrip()))), None)
+    return UNITS[header["unit"]] if header else 0
+
+
+def _sized(text: Text, section: Section, size: int, free: int | None, number: int) -> Reading:
     snapshot = FullSnapshot(
         schema=SCHEMA,
         sources=(Source(name=text.source, kind=KIND),),

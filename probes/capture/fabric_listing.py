@@ -14,7 +14,7 @@ error 802. The facts of the latter, in the vocabulary of LogFact:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from topocheck.probes.capture.fabric_words import fabric_heading, merge_fabrics, parse_fabric
@@ -199,8 +199,8 @@ def _waits(text: Text) -> list[Reading]:
     found: dict[str | None, dict[str, LogFact]] = {}
     for number in likely:
         facts = found.setdefault(section_at(parts, number).host, {})
-        for kind, value in _statements(text, number):
-            facts.setdefault(kind, LogFact(kind=kind, value=value, at=At(source=text.source, line=number)))
+        for kind, value in _statements(text, number, facts):
+            facts[kind] = LogFact(kind=kind, value=value, at=At(source=text.source, line=number))
     return [_of_waits(text, parts, host, tuple(facts.values())) for host, facts in found.items()]
 
 
@@ -208,14 +208,15 @@ def _says(line: str) -> bool:
     return len(line) < 4000 and bool(NOT_READY.search(line) or NEVER.search(line))
 
 
-def _statements(text: Text, number: int) -> Iterator[tuple[str, str]]:
+def _statements(text: Text, number: int, known: Container[str]) -> Iterator[tuple[str, str]]:
+    """(kind, value) of what a line says and none before it said."""
     line = text.lines[number - 1]
-    if NEVER.search(line):
+    if "fabric-not-completed" not in known and NEVER.search(line):
         above = text.lines[max(0, number - MOST_TRIES) : number]
         tries = [int(match["number"]) for line in above if (match := TRY.match(line))]
         count = f" ({max(tries)} tries)" if tries else ""
         yield "fabric-not-completed", line.strip()[:MOST_WORDS] + count
-    if NOT_READY.search(line):
+    if "cuda-error" not in known and NOT_READY.search(line):
         yield "cuda-error", CUDA_ERROR
 
 

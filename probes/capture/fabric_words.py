@@ -118,9 +118,8 @@ def parse_health(words: Mapping[str, str]) -> int | None:
 
 def merge_fabrics(fabrics: Iterable[Fabric]) -> tuple[Fabric, ...]:
     """One entry for all GPUs that agree, with the line of the first."""
-    alike: dict[Fabric, Fabric] = {}
+    alike: dict[Fabric, tuple[Fabric, list[int]]] = {}
     for fabric in fabrics:
-        key = replace(fabric, gpus=(), at=None)
-        known = alike.get(key)
-        alike[key] = fabric if known is None else replace(known, gpus=known.gpus + fabric.gpus)
-    return tuple(alike.values())
+        _, gpus = alike.setdefault(replace(fabric, gpus=(), at=None), (fabric, []))
+        gpus += fabric.gpus
+    return tuple(replace(first, gpus=tuple(gpus)) for first, gpus in alike.values())

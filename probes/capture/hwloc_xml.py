@@ -191,7 +191,7 @@ def _nic(line: int, name: str, infos: dict[str, str]) -> Device:
         elif match["what"] == "LID":
             port.lid = parse_lid(value)
         elif gid:
-            port.gids = (*(port.gids or ()), Gid(index=int(match["index"]), gid=gid))
+            port.add_gid(Gid(index=int(match["index"]), gid=gid))
             port.gids_cut = True  # hwloc lists those of the port's own subnet alone
     return device
 

@@ -183,4 +183,4 @@ def _take_gid(port: DevicePort, match: re.Match[str]) -> None:
     gid, kind = parse_gid(match["gid"]), match["type"]
     if gid:
         named = None if kind is None else ROCE_V2 if kind == ROCE_V2 else ROCE_V1
-        port.gids = (*(port.gids or ()), Gid(index=int(match["index"]), gid=gid, type=named))
+        port.add_gid(Gid(index=int(match["index"]), gid=gid, type=named))

@@ -97,6 +97,8 @@ def _named_below(text: Text, number: int) -> str | None:
     It is less indented than the label; a line that is less indented still ends the metadata.
     """
     depth = _indent(text.lines[number - 1])
+    if depth == 0:
+        return None
     for line in text.lines[number : number + FAR]:
         if line.strip() and _indent(line) < depth:
             match = METADATA.fullmatch(line)

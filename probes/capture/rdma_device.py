@@ -96,7 +96,8 @@ class DevicePort:
     """Gbit/s, and the speed's name where it is given."""
     lid: int | None = None
     sm_lid: int | None = None
-    gids: tuple[Gid, ...] | None = None
+    gids: list[Gid] | None = None
+    """None if the table is not shown."""
     gids_cut: bool = False
 
     @property
@@ -118,10 +119,16 @@ class DevicePort:
             port=self.number, state=self.state, physical=self.physical, layer=self.layer, rate_gbps=rate
         )
 
+    def add_gid(self, gid: Gid) -> None:
+        """An entry of its GID table."""
+        self.gids = self.gids or []
+        self.gids.append(gid)
+
     def changing(self) -> PortState:
         """What subnet manager and addresses make of it."""
+        gids = None if self.gids is None else tuple(self.gids)
         return PortState(
-            port=self.number, lid=self.lid, sm_lid=self.sm_lid, gids=self.gids, gids_cut=self.gids_cut
+            port=self.number, lid=self.lid, sm_lid=self.sm_lid, gids=gids, gids_cut=self.gids_cut
         )
 
 

@@ -61,7 +61,7 @@ def _table(text: Text, section: Section, rows: list[int]) -> Reading:
             notes.append(Note(number, "contradictory", words))
         netdev = (match["netdev"] or "").rstrip(".") or None  # a sentence's full stop, copied along
         entry = Gid(index=index, gid=gid, type=TYPES[match["version"]], netdev=netdev)
-        port.gids = (*(port.gids or ()), entry)
+        port.add_gid(entry)
     notes += _cuts(text, section, rows)
     whole = not any(note.kind == "cut" for note in notes)
     for device in devices.values():

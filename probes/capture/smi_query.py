@@ -8,6 +8,7 @@ GPU of the node.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -182,10 +183,9 @@ def _notes(document: Document, named: list[Sheet], attached: str) -> Iterator[No
     if attached.isdigit() and int(attached[:6]) != len(named):
         words = f"{len(named)} GPUs are listed and {attached[:6]} are attached: the others are not known"
         yield Note(first, "cut", words)
-    buses = [sheet.bus for sheet in named]
-    twice = sorted({bus for bus in buses if bus and buses.count(bus) > 1})
-    if twice:
-        yield Note(first, "contradictory", f"GPU {twice[0]} is listed twice")
+    bus, count = Counter(sheet.bus for sheet in named).most_common(1)[0] if named else ("", 0)
+    if count > 1:
+        yield Note(first, "contradictory", f"GPU {bus} is listed {count} times")
     if any(sheet.bus is None for sheet in document.sheets):
         words = "this fabric is of a GPU that is not shown: nvidia-smi -q shows all of them with their names"
         yield Note(next(s.line for s in document.sheets if s.bus is None), "cut", words)

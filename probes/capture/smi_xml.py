@@ -6,6 +6,7 @@ A document that is cut gives the GPUs that are complete in it. MIG devices have 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from topocheck.errors import CaptureError
@@ -41,10 +42,10 @@ def parse(text: Text) -> list[Reading]:
 def _reading(text: Text, root: Element, host: str | None) -> Reading:
     complete = [gpu for gpu in root.all("gpu") if gpu.end is not None]
     sheets = [_sheet(gpu) for gpu in complete]
-    buses = [sheet.bus for sheet in sheets if sheet.bus]
-    twice = sorted({bus for bus in buses if buses.count(bus) > 1})
-    if twice:
-        raise CaptureError(f"lists GPU {twice[0]} twice", path=text.source, line=root.line, fix=FIX)
+    buses = Counter(sheet.bus for sheet in sheets if sheet.bus)
+    bus, count = buses.most_common(1)[0] if buses else ("", 0)
+    if count > 1:
+        raise CaptureError(f"lists GPU {bus} {count} times", path=text.source, line=root.line, fix=FIX)
     attached = _value(root, "attached_gpus") or ""
     whole = root.end is not None and attached.isdigit() and int(attached[:6]) == len(sheets)
     software = Software(driver=_version(root, "driver_version"), cuda=_version(root, "cuda_version"))

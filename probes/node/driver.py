@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from topocheck.probes.node.isolate import Child, run_child
 from topocheck.probes.node.roots import NVML_LIBRARY, Roots
 from topocheck.snapshot import ProbeFault
 
 if TYPE_CHECKING:
+    from topocheck.probes.node.child import Child
     from topocheck.probes.node.nvml import GpuReading
 
 __all__ = ["CHILD", "ask_driver", "judge"]
@@ -40,6 +40,8 @@ def ask_driver(
         ctypes.CDLL(roots.nvml)
     except OSError as error:
         return None, (ProbeFault(part="gpus", kind="absent", path=roots.nvml, reason=str(error)),)
+    from topocheck.probes.node.child import run_child  # noqa: PLC0415 - only where there is a driver
+
     command = [sys.executable, "-m", CHILD, "--root", str(roots.root.absolute()), "--library", roots.nvml]
     try:
         child = run_child(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from topocheck.probes.node.roots import NVML_LIBRARY
 from topocheck.snapshot import (
@@ -32,8 +31,7 @@ __all__ = ["NodeGpus", "join_gpus"]
 NO_VERSIONS, NOTHING_KNOWN = Software(), Coverage()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeGpus:
+class NodeGpus(NamedTuple):
     """GPUs by ordinal, and what is known of them."""
 
     ids: tuple[GpuId, ...] = ()
@@ -62,9 +60,7 @@ class NodeGpus:
         """Names and models, to tell devices apart by; None if nobody could list GPUs."""
         if self.coverage.gpus is None:
             return None
-        return [
-            structs.replace(gpu, model=shape.model) for gpu, shape in zip(self.ids, self.shapes, strict=True)
-        ]
+        return [replace(gpu, model=shape.model) for gpu, shape in zip(self.ids, self.shapes, strict=True)]
 
     @property
     def sliced(self) -> Collection[int]:
@@ -88,12 +84,12 @@ def join_gpus(
     others = 0 if amd is None else len(amd.ids)
     if nvml is not None and (nvml.ids or not others):
         found = of_nvidia(nvml, tree, identity=identity)
-        return replace(found, faults=(*faults, *left_out(others)))
+        return found._replace(faults=(*faults, *left_out(others)))
     if amd is None or not others:
         return NodeGpus(faults=tuple(faults))
     # NVIDIA's driver is not missed where the GPUs are AMD's.
     missed = tuple(fault for fault in faults if fault.path != NVML_LIBRARY or fault.kind != "absent")
-    return replace(of_amd(amd, identity=identity), faults=missed)
+    return of_amd(amd, identity=identity)._replace(faults=missed)
 
 
 def of_nvidia(nvml: GpuReading, tree: PciTree | None, *, identity: bool) -> NodeGpus:
@@ -117,7 +113,7 @@ def placed(gpu: GpuId, shape: GpuShape, tree: PciTree | None) -> GpuShape:
         return shape
     function = tree.functions.get(gpu.bus)
     numa = shape.numa if shape.numa is not None or function is None else function.numa
-    return structs.replace(shape, pci=tree.places.get(gpu.bus), numa=numa)
+    return replace(shape, pci=tree.places.get(gpu.bus), numa=numa)
 
 
 def of_amd(amd: AmdGpus, *, identity: bool) -> NodeGpus:

@@ -95,8 +95,7 @@ def find_libraries(
     found: dict[tuple[str, str], Library] = {}
     for folder, searched in folders.items():
         place = roots.place(folder) if folder.startswith("/") else None
-        for name in reader.names(place, MISSING) if place else ():
-            if names.fullmatch(name):
-                real = (str(place), name)
-                found.setdefault(real, Library(name=name, folder=folder, searched=searched))
+        for name in reader.names(place, MISSING, names) if place else ():
+            real = (str(place), name)
+            found.setdefault(real, Library(name=name, folder=folder, searched=searched))
     return list(found.values())

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import importlib
 import os
-import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
 from topocheck.probes.node.driver import ask_driver
 from topocheck.probes.node.gpus import NodeGpus, join_gpus
-from topocheck.probes.node.isolate import GRACE_S, Apart
+from topocheck.probes.node.isolate import Apart
 from topocheck.probes.node.ranks import claim, job_variables, local_rank, scrubbed
 from topocheck.probes.node.roots import Roots
 from topocheck.probes.node.visibility import Visible, visible_gpus
@@ -50,11 +47,13 @@ __all__ = ["LIGHT", "PROBES", "Request", "read_node"]
 
 SOURCE = Source(name="topocheck probe", kind="topocheck probe")
 
+GRACE_S = 1.0
+"""How long after the deadline the driver's process may take to be ended."""
+
 Faults = tuple[ProbeFault, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(NamedTuple):
     """One reader of files: `function(roots)` of a module of this folder, imported when it is asked."""
 
     part: str
@@ -91,8 +90,7 @@ LIGHT = frozenset({"identity", "gpus", "limits", "environment", "ranks"})
 """What one of many processes of a node tells: who it is. The first one tells the rest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """What is asked of a node."""
 
     roots: Roots
@@ -132,7 +130,7 @@ def read_node(request: Request) -> FullSnapshot:
     faults: dict[str, Faults] = {}
     for name, probe in running.items():
         # The driver's process is ended at the deadline, and what it said until then is still to be told.
-        until = deadline + 2 * GRACE_S if name == "gpus" else deadline
+        until = deadline + GRACE_S if name == "gpus" else deadline
         found[name], faults[name] = probe.result(until, None)
     driver = (*faults.pop("gpus", ()), *faults.pop("amd", ()))
     gpus = join_gpus(found.get("gpus"), found.get("amd"), found.get("pci"), driver, identity=request.light)
@@ -173,12 +171,12 @@ def view(request: Request, gpus: NodeGpus, found: Mapping[str, Any], faults: Fau
     """What the probes found, as a snapshot without claims."""
     nics: Nics | None = found.get("nics")
     tree: PciTree | None = found.get("pci")
-    token = secrets.token_hex(8)
+    token = os.urandom(8).hex()
     return FullSnapshot(
         schema=SCHEMA,
         token=token,
         run=request.run,
-        taken_at=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        taken_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         sources=(SOURCE,),
         coverage=replace(gpus.coverage, nics=None if nics is None else extent(whole=nics.whole)),
         identity=Identity(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from topocheck.launchers import claims
 from topocheck.launchers.allowed import PREFIXES, allowed
@@ -61,8 +61,7 @@ NOTE_KINDS: Mapping[str, Kind] = {"malformed": "broken", "incomplete": "absent",
 """Notes of launchers that say why there is no number; the others are about numbers that there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     """What one process claims."""
 
     rank: RankClaim | None = None

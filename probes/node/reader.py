@@ -100,15 +100,20 @@ class Reader:
             self.note("broken", path, f"expected a number, found {text[:40]!r}")
         return found
 
-    def names(self, folder: Path, expected: Collection[int] = ()) -> tuple[str, ...]:
-        """Names in a folder, `mlx5_2` before `mlx5_10`; () if it cannot be listed."""
+    def names(
+        self, folder: Path, expected: Collection[int] = (), like: re.Pattern[str] | None = None
+    ) -> tuple[str, ...]:
+        """Names in a folder, `mlx5_2` before `mlx5_10`; () if it cannot be listed.
+
+        `like` keeps those that match as a whole: to sort thousands of libraries costs more than to read them.
+        """
         try:
             found = os.listdir(folder)  # noqa: PTH208 - the names are wanted, not paths
         except OSError as error:
             if error.errno not in expected:
                 self.refused(folder, error)
             return ()
-        return tuple(sorted(found, key=_natural))
+        return tuple(sorted(found if like is None else filter(like.fullmatch, found), key=_natural))
 
     def link(self, path: Path) -> tuple[str, ...]:
         """Parts of a symbolic link's target; () where there is none, which is an answer and no fault."""

@@ -106,7 +106,7 @@ def _packages(reader: Reader, roots: Roots) -> Mapping[str, str]:
     """Versions by distribution; of a name that several folders have, the one that is searched first."""
     found: dict[str, str] = {}
     for folder in dict.fromkeys(package_folders(reader, roots)):
-        for name in reader.names(roots.place(printable(folder)), MISSING):
+        for name in reader.names(roots.place(printable(folder)), MISSING, METADATA):
             distribution = parse_metadata_name(name)
             if distribution is not None:
                 found.setdefault(*distribution)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from topocheck.snapshot import GpuId
 
@@ -35,8 +34,7 @@ NOBODY = frozenset[int]()
 Kind = Literal["index", "gpu", "mig"]
 
 
-@dataclass(frozen=True, slots=True)
-class Visible:
+class Visible(NamedTuple):
     """The devices of a process."""
 
     gpus: tuple[int, ...] | None
