@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real import require
 from torn_text import read
 
 from topocheck.probes.capture.df_shm import KIND, KIND_FAILURE, parse, parse_size
@@ -14,6 +17,7 @@ from topocheck.probes.capture.text import read_text
 from topocheck.snapshot import Limits
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "data" / "cases"
+SHM = "/dev/shm"  # noqa: S108 - it is only measured
 HEAD = "Filesystem      Size  Used Avail Use% Mounted on\n"
 
 
@@ -91,6 +95,18 @@ def test_what_states_no_size_is_left_alone(text: str) -> None:
 )
 def test_sizes_have_suffixes(text: str, size: int | None) -> None:
     assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("options", [("-h",), ("-H",), (), ("-m",)])
+def test_what_this_machine_prints_is_what_its_kernel_says(options: tuple[str, ...]) -> None:
+    require("df")
+    if not Path(SHM).is_dir():
+        pytest.skip(f"there is no {SHM} here")
+    command = ("df", *options, SHM)
+    printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    system = os.statvfs(SHM)
+    size = limits(f"$ {' '.join(command)}\n{printed}").shm_bytes
+    assert size == pytest.approx(system.f_blocks * system.f_frsize, rel=0.05)
 
 
 LINES = st.sampled_from(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real import require
 from torn_text import read
 
 from topocheck.probes.capture.text import read_text
@@ -77,6 +80,23 @@ def test_of_several_tasks_the_smallest_limit_counts() -> None:
 )
 def test_what_states_no_limit_is_left_alone(text: str) -> None:
     assert parse(read(text)) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("bash", "-c", "ulimit -a"), ("dash", "-c", "ulimit -a"), ("zsh", "-c", "ulimit -a"), ("prlimit",),
+     ("cat", "/proc/self/limits")],
+)  # fmt: skip
+def test_what_this_machine_prints_is_what_its_kernel_says(command: tuple[str, ...]) -> None:
+    require(command[0])
+    printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    known = limits(printed)
+    memlock, nofile = (
+        resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NOFILE)
+    )
+    assert known.nofile == nofile
+    assert known.memlock_bytes is not None
+    assert known.memlock_bytes == memlock or known.memlock_bytes >> 10 == memlock >> 10
 
 
 LINES = st.sampled_from(

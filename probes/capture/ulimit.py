@@ -31,7 +31,7 @@ KILOBYTES = re.compile(
 )
 """Locked memory as bash, zsh and dash print it."""
 FILES = re.compile(
-    rf"\s*(?:open files\s+\(-n\)|-n: file descriptors|nofiles\s*\(descriptors\))\s+{AMOUNT}\s*"
+    rf"\s*(?:open files\s+\(-n\)|-n: file descriptors|nofiles(?:\s*\(descriptors\))?)\s+{AMOUNT}\s*"
 )
 PROC = re.compile(
     rf"\s*Max (?P<what>locked memory|open files)\s+{AMOUNT}\s+(?:unlimited|[0-9]{{1,18}})\s+\w+\s*"

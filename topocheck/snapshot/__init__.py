@@ -1,0 +1,150 @@
+"""What one node shows: the evidence, as frozen typed data.
+
+A Snapshot is one JSON document a node; a stream of them has one document a line. Its parts are
+kept apart on purpose: `hardware` is the shape of the node without any identity, and stays raw
+bytes until somebody asks, because thousands of nodes share a few dozen shapes; `identity` names
+the parts by the same ordinals; `state` is what changes by itself.
+
+None means "not known", never zero. Whether absence may be concluded is said by `Coverage`.
+The text under each field is what `topocheck schema snapshot` prints.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from topocheck.snapshot.hardware import (
+    GpuShape,
+    Hardware,
+    LinkMatrix,
+    NicShape,
+    NvLink,
+    PciNode,
+    PeerAccess,
+    Port,
+)
+from topocheck.snapshot.identity import Fabric, GpuId, Host, Identity, MigDevice, NicId, Platform
+from topocheck.snapshot.job import CommRank, Edge, JobFact, LogFact, NodeClaim, Observed, RankClaim
+from topocheck.snapshot.record import At, Coverage, Extent, ProbeFault, Record, Scope, Source
+from topocheck.snapshot.software import Library, Limits, NcclFile, Software, Verbs, VerbsDevice
+from topocheck.snapshot.state import (
+    Clock,
+    Gid,
+    GpuState,
+    Netdev,
+    NicState,
+    PciLink,
+    PortState,
+    Process,
+    State,
+)
+
+__all__ = [
+    "SCHEMA",
+    "At",
+    "Clock",
+    "CommRank",
+    "Coverage",
+    "Edge",
+    "Extent",
+    "Fabric",
+    "FullSnapshot",
+    "Gid",
+    "GpuId",
+    "GpuShape",
+    "GpuState",
+    "Hardware",
+    "Host",
+    "Identity",
+    "JobFact",
+    "Library",
+    "Limits",
+    "LinkMatrix",
+    "LogFact",
+    "MigDevice",
+    "NcclFile",
+    "Netdev",
+    "NicId",
+    "NicShape",
+    "NicState",
+    "NodeClaim",
+    "NvLink",
+    "Observed",
+    "PciLink",
+    "PciNode",
+    "PeerAccess",
+    "Platform",
+    "Port",
+    "PortState",
+    "ProbeFault",
+    "Process",
+    "RankClaim",
+    "Scope",
+    "Snapshot",
+    "Software",
+    "Source",
+    "State",
+    "Verbs",
+    "VerbsDevice",
+]
+
+SCHEMA = "topocheck.snapshot/1"
+
+
+class Snapshot(Record, frozen=True, kw_only=True):
+    """One node as it showed itself once. `hardware`, `environment` and `state` are decoded on demand."""
+
+    schema: str
+    """`topocheck.snapshot/` and the major version; never left out."""
+    token: str | None = None
+    """A random word that no other snapshot has."""
+    run: str | None = None
+    """Run id of the launch that it belongs to."""
+    taken_at: str | None = None
+    """RFC 3339 time in UTC."""
+    sources: tuple[Source, ...] = ()
+    """Inputs that it was made from."""
+    coverage: Coverage = Coverage()
+    """From what absence may be concluded."""
+    identity: Identity
+    """Names of host, GPUs and NICs."""
+    hardware: msgspec.Raw = msgspec.Raw(b"{}")
+    """Shape of the node (`Hardware`)."""
+    environment: msgspec.Raw = msgspec.Raw(b"{}")
+    """Variables that all ranks of the node share, by allow-list."""
+    fabric: tuple[Fabric, ...] = ()
+    """NVLink fabric of the node; usually one entry."""
+    ranks: tuple[RankClaim, ...] = ()
+    """What the processes of the job claim."""
+    node_claim: NodeClaim | None = None
+    """What the launcher says of this node, where no process of the job says it with its rank."""
+    software: Software = Software()
+    """Versions."""
+    limits: Limits = Limits()
+    """Limits."""
+    verbs: Verbs | None = None
+    """Means of RDMA; None where nobody looked."""
+    files: tuple[NcclFile, ...] = ()
+    """Files that NCCL reads."""
+    state: msgspec.Raw = msgspec.Raw(b"{}")
+    """What changes by itself (`State`)."""
+    observed: Observed | None = None
+    """What the running job showed; None where nothing of it was looked at."""
+    job: tuple[JobFact, ...] = ()
+    """Statements about the whole job found here."""
+    faults: tuple[ProbeFault, ...] = ()
+    """What could not be read."""
+    end: str | None = None
+    """The token once more. Launchers cut long lines and mix the pieces of several processes: of a line that
+    begins as one snapshot and ends as another the two differ."""
+
+
+class FullSnapshot(Snapshot, frozen=True, kw_only=True):
+    """A Snapshot with every part decoded: the published form, and the floor of the benchmark."""
+
+    hardware: Hardware = Hardware()  # type: ignore[assignment]  # the same JSON, decoded
+    """Shape of the node."""
+    environment: dict[str, str] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
+    """Variables that all ranks of the node share, by allow-list."""
+    state: State = State()  # type: ignore[assignment]
+    """What changes by itself."""
