@@ -9,7 +9,7 @@ from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rdma import rdma_of, spell
 from topocheck.rule import Finding, NotApplicable, Severity, Situations, rule
-from topocheck.subjects import crossings
+from topocheck.subjects import within_nodes
 
 __all__ = ["RULES", "networked_nodes"]
 
@@ -18,9 +18,11 @@ def networked_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
     """All nodes of a job any of whose groups crosses nodes; those that say nothing as one situation."""
     if placement.expected == 1 and len(placement.nodes) == 1:
         return NotApplicable("the job has one node")
-    pairs = crossings(placement)
-    if isinstance(pairs, NotApplicable):
-        return pairs
+    return within_nodes(placement) or placement.keep("networked nodes", find_networked)
+
+
+def find_networked(placement: Placement) -> dict[Hashable, list[Node]]:
+    """Nodes by what they say, those that say nothing by hardware and variables."""
     found: dict[Hashable, list[Node]] = {}
     for node in placement.nodes:
         speaks = node.index in placement.facts_by_node

@@ -15,7 +15,7 @@ from topocheck.rdma import FIXES, rdma_of, spell
 from topocheck.rendezvous import loopbacks
 from topocheck.rule import Finding, NotApplicable, Severity, Situations, read_at, rule, the
 from topocheck.snapshot import JobFact
-from topocheck.subjects import TensorGroup, crossings, tensor_groups
+from topocheck.subjects import TensorGroup, tensor_groups, within_nodes
 from topocheck.traffic import Flow, flows, global_members
 
 __all__ = ["RULES"]
@@ -48,8 +48,7 @@ def between_nodes(placement: Placement) -> Situations[Placement] | NotApplicable
         return job
     if placement.expected == 1 and len(placement.nodes) == 1:
         return NotApplicable("the job has one node")
-    pairs = crossings(placement)
-    return pairs if isinstance(pairs, NotApplicable) else job
+    return within_nodes(placement) or job
 
 
 def running_groups(placement: Placement) -> Situations[TensorGroup] | NotApplicable:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress
 
 from topocheck.ask import Ask, Device
 from topocheck.crossing import crossing_severity
-from topocheck.domain import in_one_domain, may_span_hosts
+from topocheck.domain import in_one_domain
 from topocheck.jobfacts import facts_of
 from topocheck.placement import Node, Placement
 from topocheck.plan import NodeRange
@@ -21,6 +21,7 @@ from topocheck.subjects import (
     every_rank_told,
     members,
     replica_of,
+    side_by_side,
     stage_boundaries,
     tensor_groups,
     told_by,
@@ -201,41 +202,32 @@ def boundary_ends(placement: Placement) -> Situations[End] | NotApplicable:
     return ends or NotApplicable("every boundary between nodes lies in an NVLink domain")
 
 
-def ends_among(placement: Placement, places: tuple[int | None, ...]) -> list[tuple[int, int]]:
-    """(stage, node) of each stage in this row of nodes with a neighbour on another node, NVLink aside."""
-    nodes = placement.nodes
-    ends: dict[int, int] = {}
-    spans = placement.keep("domains beyond hosts", may_span_hosts)
-    for position, (a, b) in enumerate(pairwise(places)):
-        if a is None or b is None or a == b:
-            continue
-        if not spans or in_one_domain(placement, (nodes[a], nodes[b])) is not True:
-            ends[position], ends[position + 1] = a, b
-    return list(ends.items())
-
-
 def find_ends(placement: Placement) -> dict[Hashable, list[End]]:
     """Ranks with a neighbour stage on another node, grouped by node and then by situation."""
     column, nodes = placement.placed, placement.nodes
-    ranks_of: dict[int, list[int]] = {}
-    known: dict[tuple[int | None, ...], list[tuple[int, int]]] = {}
-    for ranks in placement.layout.groups("pipeline"):
-        places = members(column.node, ranks)
-        if places.count(places[0]) == len(places):
-            continue
-        key = tuple(places)  # the groups of one TP group's ranks run over the same nodes
-        if key not in known:
-            known[key] = ends_among(placement, key)
-        for position, place in known[key]:
-            ranks_of.setdefault(place, []).append(ranks[position])
+    stride = placement.layout.strides["pipeline"]
+    is_end = bytearray(placement.world)
+    for start, lower, upper in side_by_side(placement, "pipeline"):
+        pairs = list(zip(lower, upper, strict=True))
+        far = {pair for pair in set(pairs) if is_far(placement, *pair)}
+        for rank in compress(range(start, start + len(pairs)), map(far.__contains__, pairs)):
+            is_end[rank] = is_end[rank + stride] = True
     found: dict[Hashable, list[End]] = {}
-    for place, numbers in ranks_of.items():
-        node, own = nodes[place], tuple(sorted(numbers))
-        gpus = tuple([column.gpu[rank] for rank in own])
-        found.setdefault(place if node.kind is None else (node.kind, gpus), []).append(End(node, own))
+    for place, ranks in placement.ranks_on.items():
+        own = tuple([rank for rank in ranks if is_end[rank]])
+        if own:
+            kind, gpus = nodes[place].kind, tuple([column.gpu[rank] for rank in own])
+            found.setdefault(place if kind is None else (kind, gpus), []).append(End(nodes[place], own))
     if placement.unplaced:
         found["unplaced"] = [End(None, tuple(placement.unplaced))]
     return found
+
+
+def is_far(placement: Placement, a: int | None, b: int | None) -> bool:
+    """Two known nodes that are not proven to lie in one NVLink domain."""
+    if a is None or b is None or a == b:
+        return False
+    return in_one_domain(placement, (placement.nodes[a], placement.nodes[b])) is not True
 
 
 @rule("PP004", "the NIC of a boundary is near its GPU", over=boundary_ends, severity="warning")

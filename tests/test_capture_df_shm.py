@@ -117,7 +117,8 @@ LINES = st.sampled_from(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(LINES, max_size=8).map("\n".join) | st.text(st.characters(exclude_characters="\0"), max_size=80)
+    st.lists(LINES, max_size=8).map("\n".join)
+    | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=80)
 )
 def test_any_text_is_read(text: str) -> None:
     for reading in parse(read(text)):

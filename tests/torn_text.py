@@ -45,5 +45,5 @@ def texts(*names: str) -> st.SearchStrategy[str]:
     broken = st.tuples(
         whole, st.integers(0, 4000), st.sampled_from(['"', "<", ":", "9" * 30, "\t", " ", "é"])
     ).map(lambda torn: torn[0][: torn[1]] + torn[2] + torn[0][torn[1] + 1 :])
-    plain = st.text(st.characters(exclude_characters="\0"), max_size=120)
+    plain = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=120)
     return shuffled | pieces | broken | plain

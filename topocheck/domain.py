@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
 
-__all__ = ["domain_of", "in_one_domain", "may_span_hosts"]
+__all__ = ["domain_of", "in_one_domain"]
 
 ZERO = "0" * 32
 COMPLETED = "completed"
@@ -60,13 +60,6 @@ def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
         return len(set(domains)) == 1
     shown = {reported(node) for node in nodes} - {None}
     return False if len(shown) > 1 else None
-
-
-def may_span_hosts(placement: Placement) -> bool:
-    """Some fabric or clique proves a domain beyond its host; without one, no two nodes share any."""
-    proven = placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
-    cliques = any(comm.cliques for comm in placement.seen.communicators.values())
-    return cliques or any(isinstance(domain, str) for domain in proven)
 
 
 def shares_clique(placement: Placement, nodes: Sequence[Node]) -> bool:

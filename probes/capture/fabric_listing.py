@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from topocheck.probes.capture.fabric_words import fabric_heading, merge_fabrics, parse_fabric
 from topocheck.probes.capture.gpu_block import read_uuid
-from topocheck.probes.capture.prompt import Section, host_before, section_at, sections
+from topocheck.probes.capture.prompt import Section, section_at, sections
 from topocheck.probes.capture.reading import Note, Reading, Text
 from topocheck.snapshot import (
     SCHEMA,
@@ -64,6 +64,7 @@ CUDA_ERROR = "802 system not yet initialized"
 GPU = re.compile(r"\s*GPU (?P<index>[0-9]{1,3}): (?P<model>[A-Z][\w .-]{2,80}?)\s*(?:\(.{0,100}\))?\s*")
 
 MOST_WORDS = 200
+MOST_NOTES = 20
 MOST_TRIES = 2000
 """Lines above in which the tries are counted."""
 
@@ -88,9 +89,10 @@ def _tables(text: Text) -> list[Reading]:
     if not any("Clique ID" in line for line in text.lines):
         return []
     hosts: dict[str | None, list[Table]] = {}
+    parts = sections(text)
     for table in _boxes(text):
         if {"state", "cliqueid"} <= table.words.keys():
-            hosts.setdefault(host_before(text, table.line), []).append(table)
+            hosts.setdefault(section_at(parts, table.line).host, []).append(table)
     return [_of_tables(text, host, tables) for host, tables in hosts.items()]
 
 
@@ -151,41 +153,46 @@ def _of_tables(text: Text, host: str | None, tables: Sequence[Table]) -> Reading
 
 def _telemetry(text: Text) -> list[Reading]:
     """One fact about the job for each rank; the text does not say on which host it ran."""
-    facts: dict[tuple[str, str], JobFact] = {}
-    notes: list[Note] = []
+    facts: dict[str, JobFact] = {}
+    others: list[JobFact] = []
     for number, line in enumerate(text.lines, 1):
-        if "clusterId=" not in line or len(line) > 4000:
-            continue
-        domain, clique, rank = DOMAIN.search(line), CLIQUE.search(line), RANK.search(line)
-        if not (domain and clique and rank):
-            continue
-        halves = (int(domain[half], 16).to_bytes(8, "little") for half in ("high", "low"))
-        value = f"{b''.join(halves).hex()}.{int(clique['clique'])}"
-        host, at = HOST.search(line), At(source=text.source, line=number)
-        others = [fact for (name, _), fact in facts.items() if name == rank["rank"]]
-        if others and others[-1].value != value:
-            words = f"rank {rank['rank']} is in another NVLink domain here than in line {_line(others[-1])}"
-            notes.append(Note(number, "contradictory", words))
-        facts.setdefault(
-            (rank["rank"], value),
-            JobFact(
-                kind="nvlink-domain",
-                name=rank["rank"],
-                value=value,
-                host=host["host"] if host else None,
-                at=at,
-            ),
-        )
+        fact = _domain(text, number) if "clusterId=" in line and len(line) < 4000 else None
+        if fact and facts.setdefault(fact.name, fact).value != fact.value:
+            others.append(fact)
     if not facts:
         return []
+    found = (*facts.values(), *others)
+    notes = tuple(
+        Note(
+            _line(fact),
+            "contradictory",
+            f"rank {fact.name} is in another NVLink domain here than in line {_line(facts[fact.name])}",
+        )
+        for fact in others[:MOST_NOTES]
+    )
     snapshot = FullSnapshot(
         schema=SCHEMA,
         sources=(Source(name=text.source, kind=KIND),),
         identity=Identity(host=Host()),
-        job=tuple(facts.values()),
+        job=found,
     )
-    lines = frozenset(_line(fact) for fact in facts.values())
-    return [Reading(KIND, (snapshot,), lines, len(facts), tuple(notes))]
+    return [Reading(KIND, (snapshot,), frozenset(map(_line, found)), len(found), notes)]
+
+
+def _domain(text: Text, number: int) -> JobFact | None:
+    """The NVLink domain of one rank; None where a part of it is missing."""
+    line = text.lines[number - 1]
+    domain, clique, rank, host = (each.search(line) for each in (DOMAIN, CLIQUE, RANK, HOST))
+    if not (domain and clique and rank):
+        return None
+    halves = (int(domain[half], 16).to_bytes(8, "little") for half in ("high", "low"))
+    return JobFact(
+        kind="nvlink-domain",
+        name=rank["rank"],
+        value=f"{b''.join(halves).hex()}.{int(clique['clique'])}",
+        host=host["host"] if host else None,
+        at=At(source=text.source, line=number),
+    )
 
 
 def _line(fact: JobFact) -> int:

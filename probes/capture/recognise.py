@@ -110,8 +110,8 @@ def read_capture(data: bytes, source: str) -> list[Reading]:
         raise CaptureError(
             "holds nothing that topocheck recognises",
             path=source,
-            fix="give output of nvidia-smi (topo -m, -L, nvlink -s), an NCCL_DEBUG=INFO log, an NCCL "
-            "topology file, a log of the engine's start, a list of environment variables, or snapshots of "
+            fix="give output of nvidia-smi (topo -m, -L, -q, nvlink -s), ibstat, show_gids or lspci -vvv, an "
+            "NCCL_DEBUG=INFO log, an NCCL topology file, a log of the engine's start, a list of environment variables, or snapshots of "
             "topocheck probe",
         )
     return readings
