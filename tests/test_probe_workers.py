@@ -173,8 +173,8 @@ def test_a_process_of_another_user_is_a_fault() -> None:
         "import os, sys\n"
         "from topocheck.probes.node.workers import read_workers\n"
         "from topocheck.probes.node.gpus import NodeGpus\nfrom topocheck.probes.node.roots import Roots\n"
-        "from topocheck.snapshot import Host\nos.setuid(65534)\n"
-        "for fault in read_workers(Roots.real(), [int(sys.argv[1])], NodeGpus(), Host())[1]:\n"
+        "from topocheck.snapshot import Host\nroots = Roots.real()\nos.setuid(65534)\n"
+        "for fault in read_workers(roots, [int(sys.argv[1])], NodeGpus(), Host())[1]:\n"
         "    print(fault.kind, fault.path)"
     )
     with running(torchrun(0)) as pid:

@@ -168,6 +168,7 @@ class Shape:
                 link = self._table_link(a, b) or self._wired_link(a, b)
                 if link is not None:
                     links[a, b] = link
+        self.__dict__.pop("graph", None)  # its answers are kept; the graph of each shape would not be small
         return links
 
     def _table_link(self, a: int, b: int) -> Link | None:

@@ -111,8 +111,8 @@ def read_capture(data: bytes, source: str) -> list[Reading]:
             "holds nothing that topocheck recognises",
             path=source,
             fix="give output of nvidia-smi (topo -m, -L, -q, nvlink -s), ibstat, show_gids or lspci -vvv, an "
-            "NCCL_DEBUG=INFO log, an NCCL topology file, a log of the engine's start, a list of environment variables, or snapshots of "
-            "topocheck probe",
+            "NCCL_DEBUG=INFO log, an NCCL topology file, a log of the engine's start, a list of environment "
+            "variables, or snapshots of topocheck probe",
         )
     return readings
 

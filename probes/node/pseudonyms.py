@@ -128,9 +128,9 @@ def redacted(snapshot: FullSnapshot, key: bytes) -> FullSnapshot:
     """The snapshot under pseudonyms."""
     pseudonyms = Pseudonyms(key)
     document = msgspec.to_builtins(snapshot)
-    names = known_names(snapshot.identity.host)
+    names = {name for name in known_names(snapshot.identity.host) if pseudonyms.text(name) == name}
     known = re.compile(
-        "|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-])" for name in sorted(names, key=len, reverse=True))
+        "|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in sorted(names, key=len, reverse=True))
         or r"(?!)"
     )
 
