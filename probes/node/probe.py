@@ -171,10 +171,9 @@ def view(request: Request, gpus: NodeGpus, found: Mapping[str, Any], faults: Fau
     """What the probes found, as a snapshot without claims."""
     nics: Nics | None = found.get("nics")
     tree: PciTree | None = found.get("pci")
-    token = os.urandom(8).hex()
     return FullSnapshot(
         schema=SCHEMA,
-        token=token,
+        token=os.urandom(8).hex(),
         run=request.run,
         taken_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         sources=(SOURCE,),
@@ -198,7 +197,6 @@ def view(request: Request, gpus: NodeGpus, found: Mapping[str, Any], faults: Fau
             clock=found.get("clock"),
         ),
         faults=faults,
-        end=token,
     )
 
 

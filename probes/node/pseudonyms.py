@@ -128,7 +128,7 @@ def redacted(snapshot: FullSnapshot, key: bytes) -> FullSnapshot:
     """The snapshot under pseudonyms."""
     pseudonyms = Pseudonyms(key)
     document = msgspec.to_builtins(snapshot)
-    names = {name for name in known_names(snapshot.identity.host) if pseudonyms.text(name) == name}
+    names = known_names(snapshot.identity.host, pseudonyms)
     known = re.compile(
         "|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in sorted(names, key=len, reverse=True))
         or r"(?!)"
@@ -157,9 +157,10 @@ def redacted(snapshot: FullSnapshot, key: bytes) -> FullSnapshot:
     return msgspec.convert(document, FullSnapshot)
 
 
-def known_names(host: Host) -> set[str]:
-    """Names by which this machine may be called in any text."""
-    names = {name for name in (host.name, *host.aliases) if name}
+def known_names(host: Host, pseudonyms: Pseudonyms) -> set[str]:
+    """Names by which this machine may be called in any text; addresses are known by their form."""
+    every = (name for name in (host.name, *host.aliases) if name)
+    names = {name for name in every if pseudonyms.text(name) == name}
     return {name for full in names for name in (full, full.partition(".")[0]) if len(name) >= SHORTEST_NAME}
 
 

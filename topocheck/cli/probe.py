@@ -11,6 +11,7 @@ import msgspec
 
 from topocheck.cli.streams import show
 from topocheck.errors import UsageError
+from topocheck.gather.relay import sealed
 from topocheck.probes.node.probe import PROBES, Request, read_node
 from topocheck.probes.node.roots import Roots
 
@@ -33,9 +34,9 @@ NAMES = click.Choice(sorted(PROBES))
 @click.option("--root", type=Path, default=Path("/"), metavar="PATH", help="Read the machine mounted there.")
 @click.option("--only", type=NAMES, multiple=True, metavar="NAME", help="Ask these probes only.")
 @click.option("--skip", type=NAMES, multiple=True, metavar="NAME", help="Do not ask these probes.")
-@click.option("--run", "run_id", metavar="ID", help="Id of the launch that this belongs to.")
+@click.option("--run", metavar="ID", help="Id of the launch that this belongs to.")
 @click.option("--redact", is_flag=True, help="Pseudonyms for hosts, addresses, UUIDs, serials.")
-@click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, help="Claims of a running worker.")
+@click.option("--pid", type=click.IntRange(min=1), multiple=True, help="Claims of a running worker.")
 @click.option("--processes", is_flag=True, help="Claims of all running workers that are found.")
 @click.option("-o", "--output", metavar="FILE", default="-", help="File for the snapshot  [default: stdout]")
 def probe(  # noqa: PLR0917 - one parameter an option
@@ -43,9 +44,9 @@ def probe(  # noqa: PLR0917 - one parameter an option
     root: Path,
     only: tuple[str, ...],
     skip: tuple[str, ...],
-    run_id: str | None,
+    run: str | None,
     redact: bool,
-    pids: tuple[int, ...],
+    pid: tuple[int, ...],
     processes: bool,
     output: str,
 ) -> None:
@@ -61,8 +62,8 @@ def probe(  # noqa: PLR0917 - one parameter an option
         roots=Roots.at(root),
         timeout_s=timeout,
         names=frozenset(only or PROBES) - frozenset(skip),
-        run=run_id,
-        pids=pids,
+        run=run,
+        pids=pid,
         workers=processes,
     )
     if not request.names:
@@ -76,7 +77,7 @@ def probe(  # noqa: PLR0917 - one parameter an option
         from topocheck.probes.node.pseudonyms import redacted  # noqa: PLC0415 - only where asked
 
         snapshot = redacted(snapshot, os.environ.get(KEY, "topocheck").encode())
-    text = msgspec.json.encode(snapshot).decode() + "\n"
+    text = sealed(msgspec.json.encode(snapshot), snapshot.token or "").decode() + "\n"
     if output == "-":
         show(text, exact=True)
     else:

@@ -21,7 +21,7 @@ import msgspec
 
 from topocheck.errors import SnapshotError
 from topocheck.gather.decoder import SnapshotDecoder
-from topocheck.gather.relay import MARK, Pieces, begins, untagged
+from topocheck.gather.relay import MARK, Pieces, begins, ends_as_it_began, has_its_length, untagged
 from topocheck.ranges import fold
 from topocheck.snapshot import SCHEMA, FullSnapshot, Snapshot
 
@@ -154,6 +154,7 @@ class Lines:
         self._pieces = Pieces()
         self._read = False
         self._torn: list[int] = []
+        self._longer: list[int] = []
         self._foreign: list[int] = []
         self._stranger = b""
         self._problem: SnapshotError | None = None
@@ -186,8 +187,10 @@ class Lines:
             if is_json(document):
                 decode_snapshot(document, self._path, number)
             return None
-        if snapshot.token != snapshot.end and snapshot.token is not None:
+        if not ends_as_it_began(snapshot):
             return None
+        if not has_its_length(document, snapshot):
+            self._longer.append(number)
         self._read = True
         return checked(snapshot, self._path, number)
 
@@ -203,6 +206,13 @@ class Lines:
         if self._torn and not self._read:
             raise self._problem or SnapshotError(
                 "is cut: it begins a snapshot and does not end it", path=self._path, line=self._torn[0]
+            )
+        if self._longer and (self._torn or self._foreign):
+            raise SnapshotError(
+                "is longer or shorter than it says, among lines that were cut: it is mixed from several",
+                path=self._path,
+                line=self._longer[0],
+                fix="run srun with -l, which marks the pieces of each task",
             )
 
     def notes(self) -> list[str]:

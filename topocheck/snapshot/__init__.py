@@ -135,8 +135,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     faults: tuple[ProbeFault, ...] = ()
     """What could not be read."""
     end: str | None = None
-    """The token once more. Launchers cut long lines and mix the pieces of several processes: of a line that
-    begins as one snapshot and ends as another the two differ."""
+    """The last field: the token once more, a colon, and the number of bytes in front of the comma before it.
+    Launchers cut long lines and mix the pieces of several processes; what was mixed does not end so."""
 
 
 class FullSnapshot(Snapshot, frozen=True, kw_only=True):
