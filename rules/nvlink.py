@@ -6,14 +6,19 @@ from collections.abc import Iterator
 
 from topocheck.ask import NVLINK, Ask
 from topocheck.hardware import Link, Shape
-from topocheck.models import nvlinks_by_design
+from topocheck.models import has_fabric, nvlinks_by_design, spans_hosts
 from topocheck.placement import Node, Placement
 from topocheck.ranges import fold
-from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, rule
+from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule
+from topocheck.snapshot import Fabric
 from topocheck.subjects import Load, loads, without_nvlink
 
 __all__ = ["RULES"]
 
+
+COMPLETED = "completed"
+HEALTH = {0: "degraded bandwidth", 2: "route recovery", 4: "route unhealthy", 6: "access timeout"}
+"""Two-bit fields of NVML's health mask by their shift; 1 is TRUE, 0 not supported, 2 FALSE (nvml.h)."""
 
 ODD_ONE_OUT = 3
 """Peers that must agree before a GPU without any NVLink is odd, and not a board without a bridge."""
@@ -125,4 +130,71 @@ def short_of_links(node: Node, gpu: int, ranks: list[int], fact: str, severity: 
     )
 
 
-RULES = (gpu_has_its_links,)
+def fabric_nodes(placement: Placement) -> Situations[Load] | NotApplicable:
+    """Nodes with ranks, unless every model of the job is known to be without a fabric."""
+    models = {model for node in placement.nodes[: placement.expected] for model in node.models}
+    if models and None not in models and not any(has_fabric(model) for model in models):
+        return NotApplicable("no GPU of the job has an NVLink fabric")
+    return {load.node.index if load.node else "unplaced": [load] for load in every(loads(placement))}
+
+
+def every(situations: Situations[Load]) -> Iterator[Load]:
+    """Each node by itself: what a fabric reports is no matter of hardware shape."""
+    for members in situations.values():
+        yield from members
+
+
+@rule("NV002", "the NVLink fabric is ready and healthy", over=fabric_nodes, severity="error")
+def fabric_is_ready(ask: Ask, load: Load) -> Iterator[Finding]:
+    """State, status and health field by field: Success means nothing unless the state is Completed."""
+    ask.rest_on(ask.placement.placed.basis)
+    node = load.node
+    facts = ask.placement.facts_by_node.get(node.index, []) if node else []
+    told = [fact for fact in facts if fact.kind == "fabric-not-completed"]
+    told += [fact for fact in facts if fact.kind == "cuda-error" and "802" in fact.value]
+    reports = node.machine.fabric if node and node.machine else ()
+    if node is None or not (told or reports):
+        names = [node.name if node else "ranks without a node"]
+        ask.gap("state of the NVLink fabric", names, "nvidia-smi -q, given as NODE=FILE", part="fabric")
+        return
+    wrong = {fact.value or fact.kind: read_at(fact.at, f"{fact.kind} {fact.value}") for fact in told}
+    for fabric, _ in reports:
+        for words in faults_of(fabric, node):
+            wrong.setdefault(words, read_at(fabric.at, words, "fabric"))
+        if fabric.state is None or (fabric.state.lower() == COMPLETED and fabric.status is None):
+            ask.gap(
+                "status of the NVLink fabric", [node.name], "nvidia-smi -q, given as NODE=FILE", part="fabric"
+            )
+    if wrong:
+        yield Finding(
+            message=f"the NVLink fabric of {node} is not ready: {'; '.join(wrong)}. CUDA does not start, or "
+            "collectives leave NVLink",
+            fix="start the fabric manager of the driver's own version, then reset the GPUs; on NVL72 look at "
+            "the partition and the IMEX daemons",
+            cause="fabric not ready",
+            subjects=(node.name,),
+            evidence=tuple(wrong.values()),
+            ranks=load.ranks,
+            mark="gpu",
+        )
+
+
+def faults_of(fabric: Fabric, node: Node) -> list[str]:
+    """What is wrong in one report of the fabric, in words."""
+    state = (fabric.state or "").lower()
+    if state == "not supported":
+        expected = any(spans_hosts(model) for model in node.models)
+        return ["state Not Supported on a model that has a fabric"] if expected else []
+    if fabric.state is not None and state != COMPLETED:
+        return [f"state {fabric.state}"]
+    found = []
+    if state == COMPLETED and fabric.status is not None and fabric.status.lower() != "success":
+        found.append(f"state Completed, status {fabric.status}")
+    mask = fabric.health_mask or 0
+    found += [f"health: {words}" for shift, words in HEALTH.items() if mask >> shift & 3 == 1]
+    if mask >> 8 & 15 > 1:
+        found.append(f"health: incorrect configuration {mask >> 8 & 15}")
+    return found
+
+
+RULES = (gpu_has_its_links, fabric_is_ready)

@@ -32,7 +32,7 @@ from build import (
     sockets,
 )
 
-from topocheck.snapshot import At, FullSnapshot, GpuId, Host, Identity, JobFact, ProbeFault, Source
+from topocheck.snapshot import At, Fabric, FullSnapshot, GpuId, Host, Identity, JobFact, ProbeFault, Source
 
 __all__ = ["CASES", "Cases", "Job"]
 
@@ -40,6 +40,11 @@ WIDE = "engine: vllm\nparallel: {tensor: 8}\nnodes: [node-a, node-b]\n"
 STAGES = "engine: vllm\nparallel: {pipeline: 4}\nnodes: [node-a]\n"
 REPLICAS = "engine: torch\nparallel: {data: 4}\nnodes: [node-a]\n"
 PAIRS = "engine: vllm\nparallel: {tensor: 2, pipeline: 2}\nnodes: [node-a]\n"
+
+
+def fabric(status: str = "Success") -> tuple[Fabric, ...]:
+    """What the switches of one host report."""
+    return (Fabric(cluster_uuid="0" * 32, clique=0, state="Completed", status=status),)
 
 
 @dataclass(frozen=True)
@@ -304,6 +309,13 @@ CASES: dict[str, Cases] = {
         SEEN,
         Job(FOUR, [snap(links=sockets, model=L40S, switch=None)]),
         names=("GPU 2", "node-a", "GPU-", "12 active", "18", "rank 2"),
+    ),
+    "NV002": Cases(
+        Job(TWO, [snap("node-a", range(4), fabric=fabric()), snap("node-b", range(4, 8), fabric=fabric())]),
+        Job(TWO, pair(fabric=fabric("Insufficient Resources"))),
+        HEALTHY,
+        Job(FOUR, [snap(links=sockets, model=L40S, switch=None)]),
+        names=("node-a", "Completed", "Insufficient Resources"),
     ),
     "NET003": Cases(
         SEEN,

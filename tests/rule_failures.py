@@ -26,6 +26,7 @@ from topocheck.snapshot import (
     CommRank,
     Coverage,
     Edge,
+    Fabric,
     FullSnapshot,
     GpuId,
     GpuShape,
@@ -375,6 +376,7 @@ FAILURES: dict[str, Job] = {
     "PP004": Job(TWO, pair(near=["SYS"])),
     "PP008": Job(TWO, [node("alpha", [0, 1, 4, 5], size=8), node("bravo", [2, 3, 6, 7], size=8)]),
     "NV001": Job(TWO, pair(nvlinks=[18, 18, 12, 18])),
+    "NV002": Job(TWO, pair(fabric=(Fabric(state="Completed", status="Insufficient Resources"),))),
     "NET003": Job(
         TWO,
         running(

@@ -15,7 +15,8 @@ FOUR = tuple(
     GpuId(uuid=uuid, bus=f"0000:{0x1B + 0x20 * n:02x}:00.0", nvml=n, scope="host", model=MODEL)
     for n, uuid in enumerate(UUIDS)
 )
-SLICE = MigDevice(uuid="MIG-51c0ffee-1111-4222-8333-444455556666", gpu_instance=7, compute_instance=0)
+SLICE_UUID = "MIG-51c0ffee-1111-4222-8333-444455556666"
+SLICE = MigDevice(uuid=SLICE_UUID, gpu_instance=7, compute_instance=0)
 OTHER = MigDevice(uuid="MIG-77c0ffee-1111-4222-8333-444455556666", gpu_instance=8, compute_instance=0)
 SLICED = (GpuId(uuid=UUIDS[0], bus="0000:1b:00.0", nvml=0, model=MODEL, mig=(SLICE, OTHER)), *FOUR[1:])
 MIXED = (*FOUR[:3], GpuId(uuid=UUIDS[3], bus="0000:0a:00.0", nvml=3, scope="host", model="NVIDIA L4"))
@@ -195,7 +196,7 @@ def test_a_container_counts_the_gpus_that_it_was_given(
 
 
 ENTRIES = st.one_of(
-    st.sampled_from([*UUIDS, "0", "1", "3", "4", "-1", "", "GPU-", "MIG-", SLICE.uuid, "2x", "all", " 1"]),
+    st.sampled_from([*UUIDS, "0", "1", "3", "4", "-1", "", "GPU-", "MIG-", SLICE_UUID, "2x", "all", " 1"]),
     st.text(max_size=12),
     st.integers().map(str),
 )

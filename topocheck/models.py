@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["has_nvlink", "nvlinks_by_design", "spans_hosts"]
+__all__ = ["has_fabric", "has_nvlink", "nvlinks_by_design", "spans_hosts"]
 
 BASEBOARD_LINKS = (
     (r"P100-SXM2", 4),
@@ -29,6 +29,9 @@ WITHOUT_NVLINK = re.compile(
 )
 """Boards that have no NVLink at all."""
 
+FABRIC = re.compile(r"(?<![A-Z])(H100|H200|H800|H20|B200|B300|GB200|GB300|GH200|VR200)\b(?! (PCIe|NVL))")
+"""Boards whose NVLink fabric NVML reports."""
+
 SPANS_HOSTS = re.compile(r"\b(GB200|GB300|GH200|VR200)\b")
 """Boards whose NVLink domain may reach over several hosts."""
 
@@ -47,6 +50,11 @@ def has_nvlink(model: str | None) -> bool | None:
     if WITHOUT_NVLINK.search(model):
         return False
     return True if nvlinks_by_design(model) else None
+
+
+def has_fabric(model: str | None) -> bool | None:
+    """Whether NVML reports a fabric for this model (Hopper and newer on NVSwitch); None without a model."""
+    return None if model is None else bool(FABRIC.search(model))
 
 
 def spans_hosts(model: str | None) -> bool | None:

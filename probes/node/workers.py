@@ -71,16 +71,15 @@ class Workers:
     """Limits, as far as they are the same for all."""
 
 
-def parse_environ(content: bytes) -> dict[str, str]:
+def parse_environ(text: str) -> dict[str, str]:
     """Variables from /proc/PID/environ; what is left of it once a title was written over it."""
-    entries = content.split(b"\0")[:MOST_VARIABLES]
-    pairs = (entry.decode("utf-8", "replace").partition("=") for entry in entries)
+    pairs = (entry.partition("=") for entry in text.split("\0")[:MOST_VARIABLES])
     return {name: value for name, equals, value in pairs if name and equals}
 
 
-def parse_title(content: bytes) -> str | None:
+def parse_title(text: str) -> str | None:
     """An engine's title from /proc/PID/cmdline; None for any other command line."""
-    title = content.partition(b"\0")[0].decode("utf-8", "replace").strip()
+    title = text.partition("\0")[0].strip()
     return title if TITLE.fullmatch(title) else None
 
 
@@ -131,11 +130,11 @@ def read_worker(reader: Reader, roots: Roots, pid: int, *, asked: bool = False) 
     folder = roots.proc / str(pid)
     expected = () if asked else GONE
     content = reader.data(folder / "environ", expected)
-    env = parse_environ(content or b"")
+    env = parse_environ((content or b"").decode("utf-8", "replace"))
     if asked and content and not env:
         reason = "no variable is left in it: the process wrote its title over it"
         reader.note("broken", folder / "environ", reason)
-    title = parse_title(reader.data(folder / "cmdline", expected) or b"")
+    title = parse_title((reader.data(folder / "cmdline", expected) or b"").decode("utf-8", "replace"))
     if content is None and title is None:
         return None
     cgroups = parse_cgroups(reader.text(folder / "cgroup", GONE) or "")

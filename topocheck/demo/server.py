@@ -56,7 +56,7 @@ FABRIC = Fabric(
     clique=0,
     state="Completed",
     status="Success",
-    health_mask=0x55,
+    health_mask=0xAA,
     health="Healthy",
 )
 """A board with NVSwitches whose domain ends at the host."""
