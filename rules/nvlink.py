@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from topocheck.ask import NVLINK, Ask
 from topocheck.hardware import Link, Shape
@@ -135,13 +135,23 @@ def fabric_nodes(placement: Placement) -> Situations[Load] | NotApplicable:
     models = {model for node in placement.nodes[: placement.expected] for model in node.models}
     if models and None not in models and not any(has_fabric(model) for model in models):
         return NotApplicable("no GPU of the job has an NVLink fabric")
-    return {load.node.index if load.node else "unplaced": [load] for load in every(loads(placement))}
+    return placement.keep("fabric loads", fabric_loads)
 
 
-def every(situations: Situations[Load]) -> Iterator[Load]:
-    """Each node by itself: what a fabric reports is no matter of hardware shape."""
-    for members in situations.values():
-        yield from members
+def fabric_loads(placement: Placement) -> dict[Hashable, list[Load]]:
+    """Nodes with ranks by what they report of the fabric; one whose log speaks stands by itself."""
+    found: dict[Hashable, list[Load]] = {}
+    for members in loads(placement).values():
+        for load in members:
+            node = load.node
+            key: Hashable = "unplaced"
+            if node is not None and node.index in placement.facts_by_node:
+                key = node.index
+            elif node is not None:
+                reports = node.machine.fabric if node.machine else ()
+                key = tuple([fabric for fabric, _ in reports]), node.models
+            found.setdefault(key, []).append(load)
+    return found
 
 
 @rule("NV002", "the NVLink fabric is ready and healthy", over=fabric_nodes, severity="error")

@@ -76,7 +76,8 @@ FIELDS = st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(FIELDS, max_size=40).map("".join) | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
+    st.lists(FIELDS, max_size=40).map("".join)
+    | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
 )
 def test_any_text_is_read(text: str) -> None:
     for reading in read(text):
