@@ -23,8 +23,8 @@ from topocheck.probes.node.probe import PROBES
 from topocheck.snapshot import FullSnapshot
 
 HGX = machine("hgx_h100")
-WELL = HGX + "link 6 0-17 state 1\nlink 6 0-17 enabled 1"
-"""The same board with all links up."""
+WELL = HGX + f"link 6 0-17 state 1\nlink 6 0-17 enabled 1\ngpu * fabric {'0' * 32} 0 0 3 0x11aa 1"
+"""The same board with all links up, and a fabric of which nothing bad is said."""
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "geheim-1",
