@@ -187,8 +187,8 @@ def expected_without_rates(gpu: int, state: GpuState) -> GpuState:
 @pytest.mark.parametrize(
     ("driver", "mask", "health"),
     [
-        ("system fabric_version 3", 0x1155, "Healthy"),
-        ("system fabric_version 2", 0x1155, None),
+        ("system fabric_version 3", 0x11AA, "Healthy"),
+        ("system fabric_version 2", 0x11AA, None),
         ("system fabric_version 1", None, None),
         ("missing nvmlDeviceGetGpuFabricInfoV", None, None),
     ],
