@@ -153,6 +153,8 @@ def unlinked_pairs(
         lone = common.pop()
         peers = sum(lone in pair for pair in links)
         fact = f"GPU {lone.index} ({lone}) has no NVLink to {len(bare)} of its {peers} TP peers"
+    elif len(links) == 1:
+        fact = f"the one pair of TP group {group.index} on {node} has no NVLink"
     else:
         fact = f"{len(bare)} of {len(links)} pairs of TP group {group.index} on {node} have no NVLink"
     severity, fix, cause = relink(ask, node, group)

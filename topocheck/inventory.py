@@ -80,7 +80,7 @@ class Machine:
     def name(self) -> str:
         """How people call it: name, else alias, else boot id."""
         host = self.host
-        return host.name or (host.aliases[0] if host.aliases else None) or host.boot_id or "unnamed host"
+        return host.name or (host.aliases[0] if host.aliases else None) or host.boot_id or "this node"
 
     @property
     def names(self) -> tuple[str, ...]:
