@@ -163,4 +163,4 @@ def test_a_group_that_another_order_would_link_is_an_error_even_where_the_rest_i
     text = "engine: vllm\nparallel: {tensor: 2, pipeline: 2}\nnodes: [node-a]\n"
     found = report(text, snap(links=paired, switch=None, model="NVIDIA A40", coverage=full()))
     assert found.exit_code == 1
-    assert found.sentence.startswith("1 of 1 pairs of TP group 0")
+    assert found.sentence.startswith("the one pair of TP group 0")

@@ -164,7 +164,7 @@ def add_finding(findings: list[Finding], new: Finding) -> None:
                 subjects=subjects,
                 evidence=evidence,
                 count=(known.count or 0) + number,
-                ranks=known.ranks + new.ranks if new.mark == "edge" else known.ranks,
+                ranks=known.ranks + new.ranks if new.mark in ("edge", "gpu") else known.ranks,
             )
             return
     findings.append(
