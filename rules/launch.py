@@ -29,7 +29,7 @@ PROBE = "topocheck probe in the job's own processes on every node"
 
 def claimed(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job, if its processes claim ranks."""
-    if placement.inventory.claims.get(""):
+    if in_plain_blocks(placement) or agents(placement):
         return the(placement)
     if placement.phase == "observed":
         return NotApplicable("the job runs, and no environment of its processes was looked at")
