@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from topocheck.claims import ClaimColumns, enter, tied
+from topocheck.condition import NodeState, reduced
 from topocheck.gpulist import GpuList
 from topocheck.hardware import Shape
 from topocheck.hostnames import HostNames, names_of
@@ -28,11 +29,14 @@ from topocheck.snapshot import (
     Host,
     Identity,
     JobFact,
+    Limits,
+    NcclFile,
     Observed,
     ProbeFault,
     RankClaim,
     Snapshot,
     Software,
+    Verbs,
 )
 
 __all__ = ["Conflict", "Inventory", "Machine"]
@@ -43,7 +47,7 @@ NOBODY = Identity(host=Host())
 MOST_RAW = 256
 """Shapes that are recognised by the object that a decoder hands out again and again."""
 
-NOTHING_KNOWN, NO_VERSIONS = Coverage(), Software()
+NOTHING_KNOWN, NO_VERSIONS, NO_LIMITS = Coverage(), Software(), Limits()
 
 
 @dataclass(slots=True)
@@ -61,6 +65,16 @@ class Machine:
     """Variables common to its ranks, encoded; equal bytes are one object over all machines."""
     observed: tuple[tuple[Observed, list[int] | None], ...] = ()
     """What the running job showed, with the map from the snapshot's GPU ordinals to this machine's."""
+    states: tuple[tuple[NodeState, list[int] | None], ...] = ()
+    """What changes by itself, by view, with the map from the snapshot's GPU ordinals to this machine's."""
+    limits: tuple[Limits, ...] = ()
+    """Limits, each with its scope; equal ones are one object over all machines."""
+    verbs: tuple[Verbs, ...] = ()
+    """Means of RDMA, each with its scope; equal ones are one object over all machines."""
+    files: tuple[NcclFile, ...] = ()
+    """Files that NCCL reads."""
+    taken: tuple[tuple[str | None, str | None], ...] = ()
+    """Run id and time of each snapshot."""
     faults: tuple[ProbeFault, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     sources: tuple[str, ...] = ()
@@ -262,10 +276,28 @@ class Inventory:
         environment = bytes(snapshot.environment)
         if environment not in EMPTY:
             machine.environments += self._environment(environment)
+        self._circumstances(machine, snapshot, ties)
         if snapshot.observed is not None:
             machine.observed += ((snapshot.observed, ties),)
         if snapshot.ranks:
             self._claim(index, snapshot.ranks, ties)
+
+    def _circumstances(self, machine: Machine, snapshot: Snapshot, ties: list[int] | None) -> None:
+        """State, limits, means of RDMA, files and age of one view."""
+        one = self._equal.setdefault
+        state = reduced(snapshot.state, snapshot.ranks, self._equal)
+        if state is not None:
+            machine.states += ((state, ties),)
+        if snapshot.limits != NO_LIMITS:
+            limits = one(snapshot.limits, snapshot.limits)
+            machine.limits += () if limits in machine.limits else (limits,)
+        if snapshot.verbs is not None:
+            verbs = one(snapshot.verbs, snapshot.verbs)
+            machine.verbs += () if verbs in machine.verbs else (verbs,)
+        machine.files += snapshot.files
+        taken = snapshot.run, snapshot.taken_at
+        if taken != (None, None):
+            machine.taken += (one(taken, taken),)
 
     def _environment(self, raw: bytes) -> tuple[bytes, ...]:
         """These variables, one object over all machines; read once, so that rules need not doubt them."""

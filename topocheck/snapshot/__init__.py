@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
+from topocheck.snapshot.condition import Condition, GpuCondition, NicCondition, PortCondition
 from topocheck.snapshot.hardware import (
     GpuShape,
     Hardware,
@@ -44,12 +45,14 @@ __all__ = [
     "At",
     "Clock",
     "CommRank",
+    "Condition",
     "Coverage",
     "Edge",
     "Extent",
     "Fabric",
     "FullSnapshot",
     "Gid",
+    "GpuCondition",
     "GpuId",
     "GpuShape",
     "GpuState",
@@ -64,6 +67,7 @@ __all__ = [
     "MigDevice",
     "NcclFile",
     "Netdev",
+    "NicCondition",
     "NicId",
     "NicShape",
     "NicState",
@@ -75,6 +79,7 @@ __all__ = [
     "PeerAccess",
     "Platform",
     "Port",
+    "PortCondition",
     "PortState",
     "ProbeFault",
     "Process",
@@ -92,7 +97,7 @@ SCHEMA = "topocheck.snapshot/1"
 
 
 class Snapshot(Record, frozen=True, kw_only=True):
-    """One node as it showed itself once. `hardware`, `environment` and `state` are decoded on demand."""
+    """One node as it showed itself once. `hardware` and `environment` are decoded on demand."""
 
     schema: str
     """`topocheck.snapshot/` and the major version; never left out."""
@@ -126,8 +131,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Means of RDMA; None where nobody looked."""
     files: tuple[NcclFile, ...] = ()
     """Files that NCCL reads."""
-    state: msgspec.Raw = msgspec.Raw(b"{}")
-    """What changes by itself (`State`)."""
+    state: Condition = Condition()
+    """What changes by itself (`State`), the part of it that rules ask of."""
     observed: Observed | None = None
     """What the running job showed; None where nothing of it was looked at."""
     job: tuple[JobFact, ...] = ()
@@ -146,5 +151,5 @@ class FullSnapshot(Snapshot, frozen=True, kw_only=True):
     """Shape of the node."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
     """Variables that all ranks of the node share, by allow-list."""
-    state: State = State()  # type: ignore[assignment]
+    state: State = State()  # type: ignore[assignment]  # the same JSON, with counters and rates
     """What changes by itself."""

@@ -1,0 +1,134 @@
+"""What changes by itself on a host, reduced to what rules ask of: thousands of hosts are mostly alike.
+
+Memory that the job's own processes explain, counters and the digits of addresses are let go. What is left
+is equal on most hosts and kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from topocheck.snapshot import Clock, Condition, GpuCondition, Netdev, PortCondition, RankClaim
+
+__all__ = ["GidFacts", "NodeState", "PortFacts", "reduced"]
+
+LITTLE_BYTES = 256 << 20
+"""Memory in use without any process that a GPU shows while nothing runs on it."""
+MAPPED = "0000:0000:0000:0000:0000:ffff:"
+"""How a GID with an IPv4 address begins."""
+WITHOUT_ADDRESSES = attrgetter(
+    "name", "kind", "layer", "state", "mtu", "speed_gbps", "master", "members", "bus"
+)
+
+
+class GidFacts(NamedTuple):
+    """One entry of a GID table without its digits."""
+
+    place: int
+    """Place in the table, what NCCL_IB_GID_INDEX counts."""
+    type: str | None
+    """`IB/RoCE v1` or `RoCE v2`; None where the driver does not say."""
+    netdev: str | None
+    """Network device whose address it is."""
+    mapped: bool
+    """It holds an IPv4 address."""
+    link_local: bool
+    """It is a link-local address, which no router passes on."""
+
+
+class PortFacts(NamedTuple):
+    """Subnet manager and addresses of one port."""
+
+    nic: int
+    """Ordinal of the RDMA device."""
+    port: int
+    """Port number, counted from 1."""
+    sm_lid: int | None
+    """Local id of the subnet manager; 0 is none, as always with Ethernet; None if not known."""
+    gids: tuple[GidFacts, ...] | None
+    """GID table of a port to which no subnet manager gave an id; None if it was not read."""
+    cut: bool
+    """More GIDs may be set than are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One view of what changes by itself on a host."""
+
+    idle: tuple[int, ...]
+    """Ordinals of GPUs on which nothing but processes of the job was seen."""
+    busy: tuple[GpuCondition, ...]
+    """GPUs on which something else is, or on whose processes nobody looked. Own processes are left out."""
+    ports: tuple[PortFacts, ...]
+    """Ports of RDMA devices."""
+    netdevs: tuple[Netdev, ...]
+    """Network devices, their addresses left out."""
+    addresses: tuple[tuple[str, ...] | None, ...]
+    """Addresses of each of `netdevs`."""
+    clock: Clock | None
+    """The clock."""
+
+
+def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashable, Any]) -> NodeState | None:
+    """One view without what tells equal hosts apart; None if it says nothing. `kept` has equal parts once."""
+    if not (condition.gpus or condition.nics or condition.netdevs or condition.clock):
+        return None
+    own = {claim.pid for claim in claims}
+    used = [(gpu.gpu, foreign(gpu, own)) for gpu in condition.gpus]
+    idle = tuple([gpu for gpu, other in used if other is None])
+    ports = tuple([facts_of(nic.nic, port) for nic in condition.nics for port in nic.ports])
+    seen = tuple(map(WITHOUT_ADDRESSES, condition.netdevs))
+    return NodeState(
+        idle=kept.setdefault(idle, idle),
+        busy=tuple([other for _, other in used if other is not None]),
+        ports=kept.get(ports) or kept.setdefault(ports, tuple(map(named, ports))),
+        netdevs=kept.get(seen) or kept.setdefault(seen, tuple(map(bare, condition.netdevs))),
+        addresses=tuple([netdev.addresses for netdev in condition.netdevs]),
+        clock=condition.clock,
+    )
+
+
+def foreign(gpu: GpuCondition, own: set[int | None]) -> GpuCondition | None:
+    """What is on a GPU beside the job's own processes; None if nothing is."""
+    if gpu.processes is None:
+        return gpu
+    others = tuple([process for process in gpu.processes if process.pid not in own])
+    unexplained = not gpu.processes and (
+        gpu.memory_used_bytes is None or gpu.memory_used_bytes > LITTLE_BYTES
+    )
+    if not (others or unexplained):
+        return None
+    return GpuCondition(
+        gpu=gpu.gpu,
+        memory_used_bytes=gpu.memory_used_bytes,
+        memory_reserved_bytes=gpu.memory_reserved_bytes,
+        processes=others,
+    )
+
+
+def facts_of(nic: int, port: PortCondition) -> tuple[Any, ...]:
+    """One port as PortFacts would hold it. What a subnet manager gave addresses needs none of RoCE."""
+    gids = None
+    if port.gids is not None and not port.lid:
+        gids = tuple(
+            [(g.index, g.type, g.netdev, g.gid[:30] == MAPPED, g.gid[:4] == "fe80") for g in port.gids]
+        )
+    return nic, port.port, port.sm_lid, gids, port.gids_cut
+
+
+def named(port: tuple[Any, ...]) -> PortFacts:
+    """The fields of one port with their names."""
+    nic, number, sm_lid, gids, cut = port
+    return PortFacts(
+        nic, number, sm_lid, None if gids is None else tuple(GidFacts(*gid) for gid in gids), cut
+    )
+
+
+def bare(netdev: Netdev) -> Netdev:
+    """A network device without its addresses."""
+    return replace(netdev, addresses=None)
