@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topocheck.errors import SnapshotError
-from topocheck.gather.relay import sealed, untagged
+from topocheck.gather.relay import untagged
+from topocheck.gather.seal import sealed
 from topocheck.gather.stream import is_snapshot, read_snapshots
 
 PIECE = 1024
@@ -176,7 +177,7 @@ def tried(text: str) -> tuple[list[str], list[str]]:
     try:
         return read(text)
     except SnapshotError as error:
-        if error.line is None:
+        if error.line is None and "`schema`" not in str(error):  # one whole document that is no snapshot
             raise
         return [], []
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from rooted import lay_out, roots_at
 
 from topocheck.probes.node.nccl_files import TOPOLOGY, parse_conf, read_nccl_files

@@ -20,7 +20,7 @@ def test_a_pod_has_the_names_of_three_devices_and_the_node_of_one(tmp_path: Path
     verbs, faults = read_verbs(roots_at(tmp_path, live=True))
     assert verbs.devices == (VerbsDevice(name="uverbs18", nic="mlx5_18", openable=True),)
     assert verbs.scope == "container"
-    assert (verbs.peer_memory, verbs.dma_buf) == (None, False)
+    assert (verbs.peer_memory, verbs.dma_buf) == ("", False)
     assert {fault.path for fault in faults} <= {VERBS_LIBRARY}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from nvml_machine import ask, machine
 from rooted import machine as recorded
 from rooted import roots_at
@@ -95,7 +96,7 @@ def test_without_the_tree_nics_are_listed_without_their_places(tmp_path: Path) -
 def test_a_probe_that_breaks_is_named_and_hides_only_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = probe.READERS["nics"]._replace(function="no_such_function")
+    broken = replace(probe.READERS["nics"], function="no_such_function")
     monkeypatch.setitem(probe.READERS, "nics", broken)
     found = read(on(tmp_path, {}))
     faults = [fault for fault in found.faults if fault.kind == "broken"]

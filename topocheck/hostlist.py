@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from itertools import product
 
-from ClusterShell.RangeSet import RangeSet, RangeSetException
-
 __all__ = ["MAX_NODES", "expand"]
 
 MAX_NODES = 1_000_000
@@ -47,6 +45,8 @@ def expand(text: str) -> list[str]:
 
 
 def _numbers(ranges: str) -> list[str]:
+    from ClusterShell.RangeSet import RangeSet, RangeSetException  # noqa: PLC0415 - only where ranges are
+
     numbers: list[str] = []
     for part in ranges.split(","):
         bounds = RANGE.fullmatch(part.strip())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 __all__ = ["Subnet", "attribute", "parse_devices", "parse_fib_trie", "parse_if_inet6", "parse_routes"]
 
@@ -17,7 +18,7 @@ HEX_ADDRESS = re.compile(r"[0-9A-Fa-f]{8}")
 LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 
 
-class Subnet(NamedTuple):
+class Subnet(msgspec.Struct, frozen=True, gc=False):
     """A subnet that a device is directly joined to."""
 
     device: str

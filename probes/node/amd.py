@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from topocheck.probes.capture.bus import make_bus
 from topocheck.probes.node.pci import PciTree
@@ -29,8 +30,7 @@ PROPERTY = re.compile(r"([a-z0-9_]{1,64}) ([0-9]{1,20})")
 UNIQUE = re.compile(r"[0-9a-f]{1,16}")
 
 
-@dataclass(frozen=True, slots=True)
-class AmdGpus:
+class AmdGpus(msgspec.Struct, frozen=True, gc=False):
     """The GPUs of the list by ordinal."""
 
     ids: tuple[GpuId, ...] = ()

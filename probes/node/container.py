@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from topocheck.probes.node.reader import Reader
 from topocheck.probes.node.roots import Roots
@@ -19,15 +20,14 @@ FIRST = {"pid": "pid:[4026531836]", "cgroup": "cgroup:[4026531835]"}
 """The kernel's own namespaces (PROC_PID_INIT_INO, PROC_CGROUP_INIT_INO in linux/proc_ns.h)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(msgspec.Struct, frozen=True, gc=False):
     """Where a process lives."""
 
     id: str | None = None
     """64 hex digits; None on the host, and where its own view hides it."""
     scope: Scope = "unknown"
     """`host` if it lives in the first namespaces and no container's cgroup."""
-    cgroups: Mapping[str, str] = field(default_factory=dict)
+    cgroups: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Path of its cgroup by controller; that of version 2 has an empty name."""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from topocheck.probes.node.roots import NVML_LIBRARY
@@ -31,7 +32,7 @@ __all__ = ["NodeGpus", "join_gpus"]
 NO_VERSIONS, NOTHING_KNOWN = Software(), Coverage()
 
 
-class NodeGpus(NamedTuple):
+class NodeGpus(msgspec.Struct, frozen=True, gc=False):
     """GPUs by ordinal, and what is known of them."""
 
     ids: tuple[GpuId, ...] = ()
@@ -84,12 +85,12 @@ def join_gpus(
     others = 0 if amd is None else len(amd.ids)
     if nvml is not None and (nvml.ids or not others):
         found = of_nvidia(nvml, tree, identity=identity)
-        return found._replace(faults=(*faults, *left_out(others)))
+        return replace(found, faults=(*faults, *left_out(others)))
     if amd is None or not others:
         return NodeGpus(faults=tuple(faults))
     # NVIDIA's driver is not missed where the GPUs are AMD's.
     missed = tuple(fault for fault in faults if fault.path != NVML_LIBRARY or fault.kind != "absent")
-    return of_amd(amd, identity=identity)._replace(faults=missed)
+    return replace(of_amd(amd, identity=identity), faults=missed)
 
 
 def of_nvidia(nvml: GpuReading, tree: PciTree | None, *, identity: bool) -> NodeGpus:

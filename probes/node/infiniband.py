@@ -7,8 +7,9 @@ rules and clouds as they like.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from topocheck.probes.node.infiniband_port import read_port, read_port_state
 from topocheck.probes.node.pci_function import function_in, read_numa
@@ -31,8 +32,7 @@ LAG_NAME = re.compile(r"mlx5_bond_[0-9]+")
 """What the mlx5 driver itself calls a device of two bonded ports (mlx5_ib_stage_ib_reg_init, main.c)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RdmaDevice:
+class RdmaDevice(msgspec.Struct, frozen=True, gc=False):
     """One device: its names, its shape without a place in the PCI tree, and the state of its ports."""
 
     id: NicId
@@ -40,8 +40,7 @@ class RdmaDevice:
     ports: tuple[PortState, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class Signs(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What tells kinds of devices apart."""
 
     virtual: bool = False

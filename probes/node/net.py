@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
-import socket
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,8 @@ LAYERS = {1: "ethernet", 32: "infiniband", 772: "loopback"}
 
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B
 """ioctls of netdevice(7): first IPv4 address of a device, and its mask."""
+AF_INET, SOCK_DGRAM, SOCK_CLOEXEC = 2, 2, 0o2000000
+"""An IPv4 socket to ask with (socket(2))."""
 REQUEST = struct.Struct("16s24x")
 """struct ifreq, by its name alone."""
 ADDRESS = slice(20, 24)
@@ -86,7 +89,7 @@ def _ipv4(
         return None
     first = {}
     if roots.live and roots.root == Path("/"):
-        first = {name: address for name in names if (address := _first_address(name)) is not None}
+        first = _first_addresses(names)
     owned, left = attribute(parse_fib_trie(trie), parse_routes(routes), first)
     if left:
         reason = f"which device has {', '.join(left[:4])} cannot be told"
@@ -94,16 +97,30 @@ def _ipv4(
     return owned
 
 
-def _first_address(name: str) -> str | None:
+def _first_address(asking: int, name: str) -> str | None:
     """First IPv4 address of a device with its prefix length, by ioctl; None if it has none."""
     request = REQUEST.pack(name.encode("utf-8", "surrogateescape")[:LONGEST_NAME])
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-            address = fcntl.ioctl(asking, SIOCGIFADDR, request)[ADDRESS]
-            mask = fcntl.ioctl(asking, SIOCGIFNETMASK, request)[ADDRESS]
-    except OSError:  # it has no address, or this place has no IPv4 sockets: the tables are asked then
+        address = fcntl.ioctl(asking, SIOCGIFADDR, request)[ADDRESS]
+        mask = fcntl.ioctl(asking, SIOCGIFNETMASK, request)[ADDRESS]
+    except OSError:  # it has no address: the tables are asked then
         return None
-    return f"{socket.inet_ntoa(address)}/{int.from_bytes(mask, 'big').bit_count()}"
+    return f"{'.'.join(map(str, address))}/{int.from_bytes(mask, 'big').bit_count()}"
+
+
+def _first_addresses(names: list[str]) -> dict[str, str]:
+    """First IPv4 address of each device that has one; none where this place has no IPv4 sockets.
+
+    The C library's socket(2) is called, because to import `socket` takes a tenth of the whole probe's time.
+    """
+    asking = ctypes.CDLL(None).socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+    if asking < 0:
+        return {}
+    try:
+        found = {name: _first_address(asking, name) for name in names}
+    finally:
+        os.close(asking)
+    return {name: address for name, address in found.items() if address is not None}
 
 
 def _netdev(reader: Reader, folder: Path, addresses: tuple[str, ...] | None) -> Netdev:

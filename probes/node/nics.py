@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from msgspec.structs import replace
 
 from topocheck.probes.node.infiniband import read_infiniband
@@ -16,8 +15,7 @@ from topocheck.snapshot import NicId, NicShape, NicState, ProbeFault
 __all__ = ["Nics", "read_nics"]
 
 
-@dataclass(frozen=True, slots=True)
-class Nics:
+class Nics(msgspec.Struct, frozen=True, gc=False):
     """The same devices three times, by ordinal."""
 
     ids: tuple[NicId, ...] = ()

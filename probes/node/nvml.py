@@ -19,10 +19,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from topocheck.probes.node.nvml_calls import Driver, Gpu, load_driver
 from topocheck.probes.node.nvml_fabric import merge_fabrics, read_fabric

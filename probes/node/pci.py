@@ -11,7 +11,8 @@ file from the vendor (NCCL_TOPO_FILE) is. Such a tree is left out, and a fault s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from topocheck.probes.node.acs import read_acs
 from topocheck.probes.node.hypervisor import read_hypervisor
@@ -25,17 +26,16 @@ __all__ = ["PciTree", "build_tree", "made_up", "read_pci"]
 ENDS = ("gpu", "nic", "nvswitch")
 
 
-@dataclass(frozen=True, slots=True)
-class PciTree:
+class PciTree(msgspec.Struct, frozen=True, gc=False):
     """The tree, and where each function has its place in it."""
 
     nodes: tuple[PciNode, ...] = ()
     """For `hardware.pci`: parents before children; () where the tree is no evidence."""
-    places: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Node id by bus id, for `pci` of GPUs and NICs."""
     links: tuple[PciLink, ...] = ()
     """For `state.pci`."""
-    functions: Mapping[str, PciFunction] = field(default_factory=dict)
+    functions: Mapping[str, PciFunction] = msgspec.field(default_factory=dict)
     """GPUs, NICs and NVSwitches by bus id; in a virtual machine too, where NUMA nodes may still be right."""
 
 

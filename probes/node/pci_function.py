@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from topocheck.probes.capture.bus import parse_bus
 from topocheck.probes.node.reader import MISSING, Reader, parse_number
@@ -42,8 +44,7 @@ MOST_LANES = 32
 """Lanes of the widest link; 63 and 255 are registers that nobody filled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PciFunction:
+class PciFunction(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One function and what its own files say."""
 
     bus: str

@@ -12,8 +12,9 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from topocheck.probes.node.driver import ask_driver
@@ -53,7 +54,7 @@ GRACE_S = 1.0
 Faults = tuple[ProbeFault, ...]
 
 
-class Probe(NamedTuple):
+class Probe(msgspec.Struct, frozen=True, gc=False):
     """One reader of files: `function(roots)` of a module of this folder, imported when it is asked."""
 
     part: str
@@ -90,7 +91,7 @@ LIGHT = frozenset({"identity", "gpus", "limits", "environment", "ranks"})
 """What one of many processes of a node tells: who it is. The first one tells the rest."""
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """What is asked of a node."""
 
     roots: Roots
@@ -143,18 +144,18 @@ def read_node(request: Request) -> FullSnapshot:
 
 def start(request: Request, deadline: float) -> dict[str, Apart[Any]]:
     """All probes that are asked for, each running apart."""
-    roots, running = request.roots, dict[str, Apart[Any]]()
-    if "gpus" in request.asked:
+    roots, asked, running = request.roots, request.asked, dict[str, Apart[Any]]()
+    if "gpus" in asked:
         ask = partial(ask_driver, roots, deadline, request.timeout_s, identity=request.light)
         running["gpus"] = Apart("gpus", "gpus", ask)
     for name, probe in READERS.items():
-        if name in request.asked and not probe.in_tree:
+        if name in asked and not probe.in_tree:
             running[name] = Apart(name, probe.part, partial(probe.read, roots))
     tree, half = running.get("pci"), deadline - request.timeout_s / 2
-    if "nics" in request.asked:
+    if "nics" in asked:
         nics = READERS["nics"]
         running["nics"] = Apart("nics", nics.part, partial(read_in_tree, nics, roots, tree, half))
-    if "gpus" in request.asked:
+    if "gpus" in asked:
         running["amd"] = Apart("amd", AMD.part, partial(read_in_tree, AMD, roots, tree, half))
     return running
 
@@ -242,6 +243,8 @@ def with_claim(snapshot: FullSnapshot, request: Request, gpus: NodeGpus) -> Full
             coverage=with_ranks(snapshot.coverage, None if claimed.rank is None else claimed.whole),
             ranks=() if claimed.rank is None else (claimed.rank,),
             node_claim=claimed.node,
+            disagreements=claimed.disagreements,
+            nested=claimed.nested,
             faults=(*snapshot.faults, *claimed.faults),
         )
     if "environment" in asked:
@@ -276,6 +279,8 @@ def with_workers(snapshot: FullSnapshot, request: Request, gpus: NodeGpus, deadl
         coverage=with_ranks(snapshot.coverage, False if found.ranks else None),
         ranks=found.ranks if "ranks" in asked else (),
         node_claim=found.node if "ranks" in asked else None,
+        disagreements=found.disagreements if "ranks" in asked else (),
+        nested=found.nested if "ranks" in asked else (),
         job=found.job if "ranks" in asked else (),
         environment=found.environment if "environment" in asked else {},
         limits=found.limits if "limits" in asked else snapshot.limits,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 __all__ = ["NVML_LIBRARY", "Roots"]
 
@@ -23,8 +24,7 @@ MOST_LINKS = 40
 """Links that one path may lead through, as many as the kernel follows (path_resolution(7))."""
 
 
-@dataclass(frozen=True, slots=True)
-class Roots:
+class Roots(msgspec.Struct, frozen=True, gc=False):
     """The parts of one machine."""
 
     sys: Path

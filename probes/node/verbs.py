@@ -31,8 +31,10 @@ DMA_BUF_KERNEL = (5, 12)
 """First kernel whose RDMA devices accept a dma-buf."""
 
 PROVIDERS = re.compile(r"lib([a-z0-9_]{1,32})-rdmav[0-9]{1,3}\.so")
+DRIVERS = "libibverbs"
+"""Folder of the providers, beside the libraries."""
 PLUGINS = re.compile(
-    r"lib(?:nccl|rccl)-net[A-Za-z0-9_.-]{0,64}|libfabric\.so\.1|lib(?:nccl|rccl)-tuner[\w.-]{0,64}"
+    r"lib(?:nccl|rccl)-net[A-Za-z0-9_.-]{0,64}|libfabric\.so\.1|lib(?:nccl|rccl)-tuner[\w.-]{0,64}|libibverbs"
 )
 RELEASE = re.compile(r"([0-9]{1,3})\.([0-9]{1,4})")
 
@@ -52,18 +54,21 @@ def read_verbs(roots: Roots) -> tuple[Verbs, tuple[ProbeFault, ...]]:
     """Means of RDMA. Device nodes are opened and closed again, on a live machine alone."""
     reader = Reader("verbs")
     folders = library_folders(reader, roots)
-    inside = {f"{folder}/libibverbs": searched for folder, searched in folders.items()}
-    providers = find_libraries(reader, roots, inside, PROVIDERS)
-    modules = parse_modules(reader.text(roots.proc / "modules") or "")
+    plugins = find_libraries(reader, roots, folders, PLUGINS)
+    drivers = {f"{found.folder}/{DRIVERS}": found.searched for found in plugins if found.name == DRIVERS}
+    providers = find_libraries(reader, roots, drivers, PROVIDERS)
+    listed = reader.text(roots.proc / "modules")
+    modules = parse_modules(listed or "")
+    none_loaded = None if listed is None else ""
     container, _ = read_container(roots)  # what went wrong there is told with the limits
     verbs = Verbs(
         scope=container.scope,
         devices=tuple(_devices(reader, roots)),
         library=_loads(reader, VERBS_LIBRARY) if roots.live else None,
         providers=tuple(dict.fromkeys(PROVIDERS.sub(r"\1", library.name) for library in providers)),
-        peer_memory=next((module for module in PEER_MODULES if module in modules), None),
+        peer_memory=next((module for module in PEER_MODULES if module in modules), none_loaded),
         dma_buf=_dma_buf(reader, roots),
-        plugins=tuple(find_libraries(reader, roots, folders, PLUGINS)),
+        plugins=tuple(library for library in plugins if library.name != DRIVERS),
     )
     return verbs, reader.faults()
 

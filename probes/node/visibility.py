@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from topocheck.snapshot import GpuId
 
@@ -34,7 +36,7 @@ NOBODY = frozenset[int]()
 Kind = Literal["index", "gpu", "mig"]
 
 
-class Visible(NamedTuple):
+class Visible(msgspec.Struct, frozen=True, gc=False):
     """The devices of a process."""
 
     gpus: tuple[int, ...] | None

@@ -23,7 +23,7 @@ from statistics import median
 
 from cluster import write_cluster
 
-TOPOCHECK = "from topocheck.cli.main import main; main()"
+TOPOCHECK = "from topocheck.__main__ import main; main()"
 DECODE = """
 import gc, sys
 gc.disable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -22,6 +23,10 @@ COMMANDS = {
     "plan": "topocheck.cli.plan:plan",
     "verify": "topocheck.cli.verify:verify",
     "bubble": "topocheck.cli.bubble:bubble",
+    "boundary": "topocheck.cli.boundary:boundary",
+    "capacity": "topocheck.cli.capacity:capacity",
+    "balance": "topocheck.cli.balance:balance_stages",
+    "record": "topocheck.cli.record:record",
     "rules": "topocheck.cli.rules:rules",
     "explain": "topocheck.cli.explain:explain",
     "schema": "topocheck.cli.schema:schema",
@@ -44,6 +49,8 @@ class Lazy(click.Group):
         command = getattr(importlib.import_module(module), name)
         if not isinstance(command, click.Command):
             raise TypeError(cmd_name)
+        gc.freeze()  # what was imported so far is no garbage
+        gc.enable()
         return command
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from topocheck.cli.streams import show
 from topocheck.errors import UsageError
-from topocheck.gather.relay import sealed
+from topocheck.gather.seal import sealed
 from topocheck.probes.node.probe import PROBES, Request, read_node
 from topocheck.probes.node.roots import Roots
 

@@ -23,7 +23,7 @@ from topocheck.merge import labelled
 from topocheck.probes.capture.reading import Reading
 from topocheck.ranges import first
 from topocheck.report import InputReport
-from topocheck.snapshot import FullSnapshot
+from topocheck.snapshot import FullSnapshot, JobFact
 
 __all__ = ["Argument", "arguments", "gather"]
 
@@ -218,9 +218,19 @@ def under_label(readings: list[Reading], label: str | None) -> list[Reading]:
         if label is None or (several and identity.host.name is not None):
             return snapshot
         host = labelled(identity.host, label)
-        return msgspec.structs.replace(snapshot, identity=msgspec.structs.replace(identity, host=host))
+        job = tuple(of_host(fact, label) for fact in snapshot.job)
+        return msgspec.structs.replace(
+            snapshot, identity=msgspec.structs.replace(identity, host=host), job=job
+        )
 
     return [replace(reading, snapshots=tuple(map(named, reading.snapshots))) for reading in readings]
+
+
+def of_host(fact: JobFact, label: str) -> JobFact:
+    """A statement of a text that the user says is of one host: a node rank without a host is that host's."""
+    if fact.kind != "node-rank" or fact.host is not None or fact.name:
+        return fact
+    return msgspec.structs.replace(fact, host=label)
 
 
 def spell(line: int | None, kind: str, text: str) -> str:

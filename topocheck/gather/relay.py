@@ -11,9 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from topocheck.snapshot import Snapshot
-
-__all__ = ["MARK", "Pieces", "begins", "ends_as_it_began", "has_its_length", "sealed", "untagged"]
+__all__ = ["MARK", "Pieces", "begins", "untagged"]
 
 MARK = b'"topocheck.snapshot/'
 """What every snapshot has, mostly right at its beginning."""
@@ -29,30 +27,6 @@ TAGS = re.compile(
     rb"|[A-Za-z0-9][A-Za-z0-9_.@/-]{0,300}(?:: | \| )"  # pdsh, clush, compose
     rb"){1,4}"
 )
-
-
-END = b',"end":"'
-"""What stands before the seal of a snapshot."""
-
-
-def sealed(document: bytes, token: str) -> bytes:
-    """An encoded snapshot with its end: see `Snapshot.end`."""
-    body = document.removesuffix(b"}")
-    return body + END + f'{token}:{len(body)}"}}'.encode()
-
-
-def ends_as_it_began(snapshot: Snapshot) -> bool:
-    """Beginning and end are of one snapshot; one without a token does not tell."""
-    return snapshot.token is None or (snapshot.end or "").partition(":")[0] == snapshot.token
-
-
-def has_its_length(document: bytes, snapshot: Snapshot) -> bool:
-    """Nothing is missing or put in between; true of one that does not tell.
-
-    Programs that write JSON anew change lengths without harm, so that this proves nothing by itself.
-    """
-    length = (snapshot.end or "").partition(":")[2]
-    return not length or document.rfind(END) == (int(length) if length.isdecimal() else -1)
 
 
 def untagged(line: bytes) -> tuple[bytes, bytes]:

@@ -21,7 +21,8 @@ import msgspec
 
 from topocheck.errors import SnapshotError
 from topocheck.gather.decoder import SnapshotDecoder
-from topocheck.gather.relay import MARK, Pieces, begins, ends_as_it_began, has_its_length, untagged
+from topocheck.gather.relay import MARK, Pieces, begins, untagged
+from topocheck.gather.seal import ends_as_it_began, has_its_length
 from topocheck.ranges import fold
 from topocheck.snapshot import SCHEMA, FullSnapshot, Snapshot
 

@@ -6,11 +6,11 @@ Facts from DeepSpeed 0.19.6: deepspeed/launcher/launch.py (ranks, variables), la
 
 from __future__ import annotations
 
-import base64
 import binascii
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from topocheck.errors import LayoutError
 from topocheck.hostlist import MAX_NODES
@@ -54,14 +54,18 @@ def local_ranks(nodes: Sequence[int]) -> list[int]:
     return [rank % here[node] for rank, node in enumerate(nodes)]
 
 
+URL_SAFE = str.maketrans("-_", "+/")
+"""Base64 for URLs as the common one."""
+
+
 def parse_world_info(text: str) -> dict[str, tuple[int, ...]]:
     """Value of `--world_info`: JSON of host -> GPU indexes, in URL-safe base64.
 
     Raises ValueError with a sentence about what is wrong.
     """
     try:
-        value = json.loads(base64.urlsafe_b64decode(text.strip().encode()))
-    except (binascii.Error, ValueError, RecursionError) as error:
+        value = msgspec.json.decode(binascii.a2b_base64(text.strip().translate(URL_SAFE)))
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise ValueError("the world info is not JSON in base64") from error
     if not isinstance(value, dict) or not all(_are_indexes(slots) for slots in value.values()):
         raise ValueError("the world info is not a table of hosts and their lists of GPU indexes")

@@ -6,7 +6,7 @@ and mpi-operator (pkg/controller/mpi_job_controller.go).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from topocheck.launchers import script, torchrun
 from topocheck.launchers.launcher import Claim, Environment, Launcher

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from topocheck.launchers.order import local_ranks
 
@@ -19,8 +20,7 @@ Level = Literal["process", "node", "pod"]
 NoteKind = Literal["malformed", "incomplete", "contradictory", "leaked", "elastic", "devices"]
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True, gc=False):
     """Something about a claim that a reader of it must know."""
 
     kind: NoteKind
@@ -33,8 +33,7 @@ class Note:
     """The variable at fault, where it is one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What one launcher family's variables say of one process. None is not known, never zero."""
 
     family: str
@@ -62,8 +61,7 @@ class Claim:
     """Faults and peculiarities."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launcher:
+class Launcher(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The rules of one launcher family."""
 
     name: str

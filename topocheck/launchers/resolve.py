@@ -8,8 +8,9 @@ ones number what they started: an agent on each node, or a shell.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from topocheck.launchers import claims
 from topocheck.launchers.launcher import Claim, Environment
@@ -59,8 +60,7 @@ MPI_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")
 """DeepSpeed asks MPI if any of these is missing (comm.py, init_distributed)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
+class Disagreement(msgspec.Struct, frozen=True, gc=False):
     """Two families that number the same process differently."""
 
     what: Number
@@ -75,8 +75,7 @@ class Disagreement:
     """What that one says."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
+class Resolution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One process among its launchers."""
 
     reads: Reads

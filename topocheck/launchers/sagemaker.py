@@ -5,7 +5,7 @@ Facts from sagemaker-training-toolkit (src/sagemaker_training/environment.py).
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from topocheck.launchers.launcher import Claim, Environment, Launcher
 from topocheck.launchers.order import block
@@ -37,8 +37,8 @@ def _hosts(read: Variables) -> list[object] | None:
         read.note("incomplete", "SM_HOSTS is not set", "SM_HOSTS")
         return None
     try:
-        hosts = json.loads(read.env["SM_HOSTS"])
-    except (ValueError, RecursionError):
+        hosts = msgspec.json.decode(read.env["SM_HOSTS"])
+    except (ValueError, msgspec.MsgspecError, RecursionError):
         hosts = None
     if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
         read.note("malformed", "SM_HOSTS is not a JSON list of host names", "SM_HOSTS")

@@ -8,7 +8,8 @@ rendezvous/static_tcp_rendezvous.py, distributed/run.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from topocheck.launchers.launcher import Claim, Environment, Launcher, Level
 from topocheck.launchers.order import block
