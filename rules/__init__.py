@@ -10,6 +10,7 @@ from typing import Any
 
 from topocheck.rule import Rule
 from topocheck.rules import (
+    capacity,
     effective,
     environment,
     evidence,
@@ -22,7 +23,9 @@ from topocheck.rules import (
     nvlink,
     observed,
     pipeline,
+    stages,
     tensor,
+    versions,
 )
 
 __all__ = ["RULES"]
@@ -38,9 +41,12 @@ RULES: tuple[Rule[Any], ...] = (
     *tensor.RULES,
     *identity.AFTER_GROUPS,
     *pipeline.RULES,
+    *stages.RULES,
+    *capacity.RULES,
     *observed.RULES,
     *groups.RULES,
     *environment.RULES,
+    *versions.RULES,
     *evidence.RULES,
 )
 """All built-in rules, causes before consequences."""

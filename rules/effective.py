@@ -8,7 +8,7 @@ from topocheck.ask import Ask
 from topocheck.jobfacts import facts_of, number, the_job
 from topocheck.placement import Placement
 from topocheck.ranges import first
-from topocheck.rule import Finding, read_at, rule
+from topocheck.rule import Finding, NotApplicable, Situations, read_at, rule
 from topocheck.snapshot import JobFact
 from topocheck.splitting import declared_counts
 
@@ -21,16 +21,29 @@ REPLICATED = ("vllm", "sglang")
 LOG = "the engine's start-up log, given as a file"
 
 
-@rule("OBS001", "effective sizes equal the plan", over=the_job, severity="error")
+def stated(placement: Placement) -> list[JobFact]:
+    """Sizes and coordinates that the evidence states, those left out that the plan itself was made of."""
+    taken = placement.facts.origin.taken
+    facts = facts_of(placement, "size", "requested-size", "rank-coordinate")
+    return [fact for fact in facts if fact not in taken and speaks(placement, fact)]
+
+
+def job_with_plan(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job; not where its plan repeats the only sizes that the evidence states."""
+    compared = any(declared(placement, f.name) is not None for f in stated(placement))
+    if placement.facts.origin.taken and not compared and not other_layers(placement):
+        return NotApplicable("the sizes come from this very evidence: nothing else states any")
+    return the_job(placement)
+
+
+@rule("OBS001", "effective sizes equal the plan", over=job_with_plan, severity="error")
 def sizes_equal_plan(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Sizes in force against the plan; what was only asked for counts where nothing shows the effect."""
-    facts = [
-        f for f in facts_of(placement, "size", "requested-size", "rank-coordinate") if speaks(placement, f)
-    ]
+    facts, source = stated(placement), "the evidence" if placement.facts.origin.taken else "the plan"
     in_force = by_axis(fact for fact in facts if fact.kind == "size")
     asked = by_axis(fact for fact in facts if fact.kind == "requested-size")
     wrong = [
-        (f"{axis} {fact.value} {how_known(fact)}, the plan says {declared(placement, axis)}", fact)
+        (f"{axis} {fact.value} {how_known(fact)}, {source} says {declared(placement, axis)}", fact)
         for axis in {**in_force, **asked}
         for fact in in_force.get(axis) or asked[axis]
         if contradicts(placement, fact)
@@ -54,7 +67,7 @@ def sizes_equal_plan(ask: Ask, placement: Placement) -> Iterator[Finding]:
                 read_at(f.at, f"{f.kind} {f.name} {f.value}".replace("  ", " ")) for _, f in wrong
             ),
         )
-    elif not in_force:
+    elif not in_force and not any(fact.kind == "size" for fact in placement.facts.origin.taken):
         only = " (the command shows only what was asked for)" if asked else ""
         ask.gap(f"sizes in force{only}", ["job"], LOG)
     else:
@@ -116,6 +129,8 @@ def other_layers(placement: Placement) -> list[tuple[str, JobFact]]:
     planned = declared_counts(placement)
     found = []
     for fact in facts_of(placement, "layers"):
+        if fact in placement.facts.origin.taken:
+            continue
         counts = [number(part.strip()) for part in fact.value.split(",")]
         known = [count for count in counts if count is not None]
         if len(known) == len(counts) and sum(known) == sum(planned) and known != planned:

@@ -12,8 +12,10 @@ from topocheck.rule import Evidence, Finding, NotApplicable, Situations, each, r
 __all__ = ["RULES"]
 
 
-def nodes_of_job(placement: Placement) -> Situations[Node]:
+def nodes_of_job(placement: Placement) -> Situations[Node] | NotApplicable:
     """Expected nodes, those that reported as one situation, and hosts that the plan does not have."""
+    if placement.facts.origin.nodes_seen and all(node.machine for node in placement.nodes):
+        return NotApplicable("the nodes are those on which this very evidence shows ranks: no plan names others")
     seen = [node for node in placement.nodes[: placement.expected] if node.machine is not None]
     absent = [node for node in placement.nodes[: placement.expected] if node.machine is None]
     extra = placement.nodes[placement.expected :]

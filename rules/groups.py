@@ -17,7 +17,7 @@ __all__ = ["RULES"]
 def no_gpu_is_idle(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """GPUs that the job was given and no rank uses. What a node has beyond its allocation is not asked."""
     given = allotment(placement)
-    idle = 0 if given is None else given.gpus - placement.world
+    idle = 0 if given is None else given.gpus - placement.world - placement.inventory.others
     if given is not None and idle > 0:
         ask.know()
         yield Finding(

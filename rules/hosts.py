@@ -12,7 +12,7 @@ from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at
 from topocheck.snapshot import At, Edge
 from topocheck.traffic import flows
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "shared_gpus", "shared_name"]
 
 LOCAL = ("P2P", "SHM")
 """Transports that stay in one machine, unless they are multi-node NVLink."""
@@ -80,32 +80,40 @@ def pairs_of(
 def one_gpu_on_two_hosts(placement: Placement, node: Node) -> Iterator[Finding]:
     """A UUID is burnt into one GPU, so two hosts that show it are one, or a capture is of another."""
     for pair, uuids in pairs_of(placement, node, placement.inventory.twice).items():
-        a, b = (placement.inventory.machines[index] for index in pair)
-        which = f"GPU {uuids[0]} appears" if len(uuids) == 1 else f"{len(uuids)} GPUs ({uuids[0]} ...) appear"
-        yield Finding(
-            message=f"{which} on {a.name} and on {b.name}: the two are one machine, or one of the captures "
-            "is of another",
-            fix="key hosts by boot id: give both nodes' /proc/sys/kernel/random/boot_id",
-            cause="one GPU on two hosts",
-            subjects=(a.name, b.name),
-            evidence=tuple(identified(machine, f"{len(uuids)} GPUs, {uuids[0]}") for machine in (a, b)),
-        )
+        yield shared_gpus(uuids, *(placement.inventory.machines[index] for index in pair))
+
+
+def shared_gpus(uuids: Sequence[str], a: Machine, b: Machine) -> Finding:
+    """The finding of two hosts that show the same GPUs."""
+    which = f"GPU {uuids[0]} appears" if len(uuids) == 1 else f"{len(uuids)} GPUs ({uuids[0]} ...) appear"
+    return Finding(
+        message=f"{which} on {a.name} and on {b.name}: the two are one machine, or one of the captures "
+        "is of another",
+        fix="key hosts by boot id: give both nodes' /proc/sys/kernel/random/boot_id",
+        cause="one GPU on two hosts",
+        subjects=(a.name, b.name),
+        evidence=tuple(identified(machine, f"{len(uuids)} GPUs, {uuids[0]}") for machine in (a, b)),
+    )
 
 
 def one_name_of_two_hosts(placement: Placement, node: Node) -> Iterator[Finding]:
     """Evidence was joined by a name that two hosts have: nobody knows of which of them it is."""
     for pair, names in pairs_of(placement, node, placement.inventory.names.ambiguous).items():
-        a, b = (placement.inventory.machines[index] for index in pair)
-        yield Finding(
-            message=f"the name {names[0]} belongs to two hosts, and some evidence knows its host by that "
-            "name only: two machines share it, or one was restarted",
-            fix="give each machine a name of its own, and evidence of one boot only",
-            cause="one name, two hosts",
-            subjects=(a.name, b.name),
-            evidence=tuple(
-                identified(machine, f"boot id {machine.host.boot_id or 'not shown'}") for machine in (a, b)
-            ),
-        )
+        yield shared_name(names[0], *(placement.inventory.machines[index] for index in pair))
+
+
+def shared_name(name: str, a: Machine, b: Machine) -> Finding:
+    """The finding of two hosts with one name by which evidence was joined."""
+    return Finding(
+        message=f"the name {name} belongs to two hosts, and some evidence knows its host by that "
+        "name only: two machines share it, or one was restarted",
+        fix="give each machine a name of its own, and evidence of one boot only",
+        cause="one name, two hosts",
+        subjects=(a.name, b.name),
+        evidence=tuple(
+            identified(machine, f"boot id {machine.host.boot_id or 'not shown'}") for machine in (a, b)
+        ),
+    )
 
 
 def identified(machine: Machine, fact: str) -> Evidence:

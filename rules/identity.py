@@ -8,6 +8,7 @@ from topocheck.agents import misnumbered
 from topocheck.ask import Ask
 from topocheck.column import Column, Sighting, one_process
 from topocheck.communicators import DUPLICATE, Member
+from topocheck.crossing import torn_ranks
 from topocheck.launched import (
     announced_twice,
     announcements,
@@ -15,6 +16,7 @@ from topocheck.launched import (
     narrowed_devices,
     short_allocation,
     stated_worlds,
+    world_shown,
 )
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
@@ -91,7 +93,7 @@ def sighted(placement: Placement, sighting: Sighting) -> Evidence:
     return read_at(sighting.at, f"rank {sighting.rank} on {machine.name}{gpu}{pid}", "rank probe")
 
 
-@rule("ID002", "world size is the product of the sizes", over=world, severity="error", required=True)
+@rule("ID002", "world size is the product of the sizes", over=world_shown, severity="error", required=True)
 def world_is_product(ask: Ask, column: Column) -> Iterator[Finding]:
     """World sizes that are claimed, stated or of the largest communicator, against the plan."""
     placement = ask.placement
@@ -106,7 +108,7 @@ def world_is_product(ask: Ask, column: Column) -> Iterator[Finding]:
             [f"{placement.world} ranks"],
             "the NCCL_DEBUG=INFO log from its first line, or the engine's own start-up lines",
         )
-    elif placement.phase == "claimed" and not sizes:
+    elif placement.phase == "claimed" and not sizes and not placement.facts.by_node_rank:
         need, supply = (
             "the world size that the processes were given",
             "topocheck probe in the job's processes",
@@ -204,10 +206,19 @@ def gpu_serves_one_rank(ask: Ask, load: Load) -> Iterator[Finding]:
         )
     placing = ask.placement.facts.placing if column.basis == "predicted" else {}
     options = tuple(read_at(fact.at, f"{name} {fact.value}") for name, fact in placing.items())
+    counted = ask.placement.facts.engine.counts_visible and column.basis == "predicted"
+    why = STEPPED if options else COUNTED if counted else ""
     for gpu, ranks in users.items():
         if len(ranks) > 1:
             evidence = tuple(sighting(column, load.node, r, gpu) for r in ranks)
-            yield shared_gpu(load.node, gpu, ranks, (*options, *evidence), formula=bool(options))
+            yield shared_gpu(load.node, gpu, ranks, (*options, *evidence), why)
+
+
+STEPPED = (
+    "leave --gpu-id-step at 1: SGLang does not multiply it into the stages of one node. Choose GPUs by "
+    "CUDA_VISIBLE_DEVICES instead (0,2,4,6)"
+)
+COUNTED = "start no more ranks on a node than it shows GPUs: each takes GPU rank % visible GPUs"
 
 
 def sighting(column: Column, node: Node, rank: int, gpu: int) -> Evidence:
@@ -216,17 +227,14 @@ def sighting(column: Column, node: Node, rank: int, gpu: int) -> Evidence:
 
 
 def shared_gpu(
-    node: Node, gpu: int, ranks: list[int], evidence: tuple[Evidence, ...], *, formula: bool = False
+    node: Node, gpu: int, ranks: list[int], evidence: tuple[Evidence, ...], formula: str = ""
 ) -> Finding:
-    """The finding of one GPU with several ranks. `formula`: the engine's own options lead to it."""
+    """The finding of one GPU with several ranks. `formula`: what to do if the engine's rule leads to it."""
     fix = "start no more processes a node than it has GPUs, and let each take the GPU of its local rank"
     return Finding(
         message=f"ranks {fold(ranks)} share {node.gpu_name(gpu)} on {node}: NCCL refuses two ranks on one "
         "GPU, or both get half of it",
-        fix="leave gpu_id_step at 1, which the stages of a node do not follow, and choose GPUs by "
-        "CUDA_VISIBLE_DEVICES"
-        if formula
-        else fix,
+        fix=formula or fix,
         cause="GPU shared",
         subjects=(f"ranks {fold(ranks)} on {node.gpu_name(gpu)} of {node}",),
         evidence=evidence,
@@ -282,10 +290,11 @@ def rank_on_its_node(ask: Ask, column: Column) -> Iterator[Finding]:
         )
         return
     told = {rank for one in misnumbered(placement) for rank in one.agent.ranks}
+    torn = None if placement.facts.ray is None else torn_ranks(placement, column, predicted)
     wrong: dict[tuple[int, int], list[int]] = {}
     known = []
     for rank, (there, wanted) in enumerate(zip(column.node, predicted.node, strict=True)):
-        if there == wanted or there is None or wanted is None:
+        if there == wanted or there is None or wanted is None or (torn is not None and rank not in torn):
             continue
         if rank in told:
             known.append(rank)
@@ -312,8 +321,7 @@ def elsewhere(placement: Placement, column: Column, wrong: dict[tuple[int, int],
     return Finding(
         message=f"{first(moves, 4)}: the engine's layout ({product(placement)}) over the node order puts "
         "them elsewhere, so groups lie on other nodes than intended",
-        fix=f"launch with the nodes in the order {first(map(str, nodes[: placement.expected]))}, ranks in "
-        "blocks (Slurm: --distribution=block; MPI: --map-by slot), or name the nodes in the plan as they are",
+        fix=in_order(placement),
         cause="ranks on other nodes",
         subjects=tuple(moves),
         count=len(ranks),
@@ -322,6 +330,20 @@ def elsewhere(placement: Placement, column: Column, wrong: dict[tuple[int, int],
             for (a, _), group in sorted(wrong.items())
         ),
         ranks=tuple(ranks),
+    )
+
+
+def in_order(placement: Placement) -> str:
+    """How the ranks come to lie as the layout needs."""
+    if placement.facts.ray is not None:
+        return (
+            "let the workers be sorted by node before they get ranks: update vLLM, or write the bundles of "
+            "one node after the other into VLLM_RAY_BUNDLE_INDICES"
+        )
+    order = first(map(str, placement.nodes[: placement.expected]))
+    return (
+        f"launch with the nodes in the order {order}, ranks in blocks (Slurm: --distribution=block; MPI: "
+        "--map-by slot), or name the nodes in the plan as they are"
     )
 
 

@@ -7,8 +7,10 @@ from collections.abc import Hashable, Iterator
 from topocheck.agents import Agent, agents, in_plain_blocks, misnumbered
 from topocheck.allocation import BY_INDEX, Given, given_on, numbered, usable
 from topocheck.ask import Ask
+from topocheck.families import at_odds, nested_launches, numbered_twice, title_of
 from topocheck.jobfacts import facts_of, number, the_job
 from topocheck.nested import Nesting, chains, nestings
+from topocheck.noderanks import claimed_beyond, claimed_twice, numbered_nodes, twice
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rendezvous import (
@@ -20,17 +22,23 @@ from topocheck.rendezvous import (
     undecided,
 )
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
-from topocheck.snapshot import JobFact
+from topocheck.snapshot import JobFact, NestedLaunch
 
 __all__ = ["RULES"]
 
 PROBE = "topocheck probe in the job's own processes on every node"
+ONE_LAUNCHER = (
+    "start one task a node (--ntasks-per-node=1) and let it start the processes, or start the program itself "
+    "once for each GPU"
+)
 
 
 def claimed(placement: Placement) -> Situations[Placement] | NotApplicable:
-    """The job, if its processes claim ranks."""
-    if in_plain_blocks(placement) or agents(placement):
+    """The job, if its processes claim ranks, or two launchers number one of them."""
+    if in_plain_blocks(placement) or agents(placement) or at_odds(placement):
         return the(placement)
+    if placement.facts.by_node_rank:
+        return NotApplicable("no process claims a rank: the engine makes ranks of the node ranks")
     if placement.phase == "observed":
         return NotApplicable("the job runs, and no environment of its processes was looked at")
     return {}
@@ -40,6 +48,9 @@ def claimed(placement: Placement) -> Situations[Placement] | NotApplicable:
 def numbers_agree(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Each local rank once under a node rank, and blocks of ranks in the order of the node ranks."""
     ask.rest_on("claimed")
+    odds = at_odds(placement)
+    if odds:
+        yield numbered_twice(placement, odds)
     if in_plain_blocks(placement):
         return
     silent = [agent for agent in agents(placement) if any(local is None for _, local in agent.numbers)]
@@ -91,9 +102,11 @@ def node_ranks_complete(ask: Ask, placement: Placement) -> Iterator[Finding]:
             f"node rank {rank} is on {first(a.node.name for a in doubled[rank])}" for rank in sorted(doubled)
         ]
         held = [agent for rank in sorted(doubled) for agent in doubled[rank]]
-        yield twice(parts, [claim_of(a, f"node rank {a.node_rank} on {a.node}") for a in held])
+        yield twice(parts, tuple(claim_of(a, f"node rank {a.node_rank} on {a.node}") for a in held))
     else:
         yield from stated_twice(placement)
+    yield from claimed_twice(ask, placement)
+    yield from claimed_beyond(placement)
     high = [rank for rank in holders if rank >= placement.expected]
     beyond = sorted(rank for rank in high if rank >= nodes_of(placement, holders[rank][0]))
     if beyond:
@@ -105,7 +118,7 @@ def node_ranks_complete(ask: Ask, placement: Placement) -> Iterator[Finding]:
             subjects=tuple(f"node rank {rank} on {holders[rank][0].node}" for rank in beyond),
             evidence=tuple(claim_of(holders[rank][0], f"node rank {rank}") for rank in beyond),
         )
-    numbered = {agent.node.index for found in holders.values() for agent in found}
+    numbered = {agent.node.index for found in holders.values() for agent in found} | numbered_nodes(placement)
     silent = [node.name for node in placement.nodes[: placement.expected] if node.index not in numbered]
     if silent:
         ask.gap("node ranks", silent, PROBE)
@@ -116,18 +129,6 @@ def nodes_of(placement: Placement, agent: Agent) -> int:
     """Agents that the plan leaves room for: as many as nodes, unless each has less than a node's ranks."""
     alone = len(agent.ranks) * placement.expected >= placement.world
     return placement.expected if alone else placement.world
-
-
-def twice(parts: list[str], evidence: list[Evidence]) -> Finding:
-    """The finding of node ranks that several nodes have."""
-    return Finding(
-        message=f"{first(parts, 4)}: each of these nodes takes the same ranks, and the job waits for the "
-        "others",
-        fix="give each node its own --node-rank, 0 to N-1, rank 0 where the master address is",
-        cause="node rank twice",
-        subjects=tuple(parts),
-        evidence=tuple(evidence),
-    )
 
 
 def stated_twice(placement: Placement) -> Iterator[Finding]:
@@ -141,7 +142,8 @@ def stated_twice(placement: Placement) -> Iterator[Finding]:
     if doubled:
         parts = [f"node rank {rank} is on {first(doubled[rank])}" for rank in sorted(doubled)]
         facts = [(host, fact) for rank in sorted(doubled) for host, fact in doubled[rank].items()]
-        yield twice(parts, [read_at(fact.at, f"node rank {fact.value} on {host}") for host, fact in facts])
+        seen = tuple(read_at(fact.at, f"node rank {fact.value} on {host}") for host, fact in facts)
+        yield twice(parts, seen)
 
 
 def constant_node_ranks(placement: Placement) -> Iterator[Finding]:
@@ -178,15 +180,19 @@ def pods_of(placement: Placement, role: str, pods: dict[str, int | None]) -> int
 @rule("ID012", "the launcher starts no launchers", over=the_job, severity="error")
 def no_launcher_of_launchers(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Tasks a node x processes a task must not exceed the GPUs of a node."""
-    if not chains(placement):
+    running = nested_launches(placement)
+    if not chains(placement) and not running:
         ask.gap(
             "which launchers start the job", ["launch command"], "the launch script or command, as a file"
         )
         return
     ask.know()
+    for launch, hosts in running.items():
+        if launch.tasks > 1 and launch.tasks * launch.processes > room(placement):
+            yield seen_nested(placement, launch, hosts)
     for nesting in nestings(placement):
         if nesting.tasks is None or nesting.processes is None:
-            if nesting.tasks != 1 and nesting.processes != 1:
+            if nesting.tasks != 1 and nesting.processes != 1 and not running:
                 ask.gap(
                     f"how many tasks a node {nesting.chain[0]} starts, and how many processes each of them",
                     [" ".join(nesting.chain)],
@@ -203,14 +209,27 @@ def room(placement: Placement) -> int:
     return max([share, *[len(m.gpus) for m in machines if m is not None and m.coverage.gpus == "all"]])
 
 
+def seen_nested(placement: Placement, launch: NestedLaunch, hosts: list[str]) -> Finding:
+    """The finding of agents that a process of the job sees several of on its node."""
+    outer, inner, product = title_of(launch.outer), title_of(launch.family), launch.tasks * launch.processes
+    fact = f"{launch.tasks} tasks of {outer}, {launch.processes} processes of {inner} in each"
+    return Finding(
+        message=f"{outer} starts {launch.tasks} tasks on {first(dict.fromkeys(hosts), 4)} and {inner} starts "
+        f"{launch.processes} processes in each: {product} processes for {room(placement)} GPUs a node",
+        fix=ONE_LAUNCHER,
+        cause="launcher of launchers",
+        subjects=(f"{product} processes a node",),
+        evidence=tuple(read_at(launch.at, fact, f"rank probe of {host}") for host in dict.fromkeys(hosts)),
+    )
+
+
 def nested(placement: Placement, nesting: Nesting, tasks: int, processes: int) -> Finding:
     """The finding of a launcher that starts launchers."""
     product = tasks * processes
     return Finding(
         message=f"{' '.join(nesting.chain)} starts {tasks} tasks a node and each starts {processes} "
         f"processes: {product} processes for {room(placement)} GPUs a node",
-        fix="start one task a node (--ntasks-per-node=1) and let it start the processes, or start the "
-        "program itself once for each GPU",
+        fix=ONE_LAUNCHER,
         cause="launcher of launchers",
         subjects=(f"{product} processes a node",),
         evidence=tuple(read_at(f.at, f"{f.name}: {f.kind} {f.value}") for f in nesting.facts),

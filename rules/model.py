@@ -171,7 +171,7 @@ def judged(ask: Ask, wish: Wish, layers: int) -> Iterator[Finding]:
     engine = ENGINES[plan.engine]
     shown = Evidence(source="plan", fact=f"layers {layers}, pipeline {stages}")
     try:
-        split = engine.split(layers, stages, wish.override, plan.engine_version, wish.chunks(layers, stages))
+        split = engine.split(layers, stages, wish.override, plan.engine_version, wish.options)
     except UnknownLayoutError as error:
         ask.gap(f"how the layers are split ({error})", ["plan"], "layers: in the plan, one number a stage")
         return

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from topocheck.ask import NVLINK, TOPO, Ask, Device
-from topocheck.crossing import crossing_severity, gpus_of, may_be_one_machine
+from topocheck.crossing import crossing_severity, engines_words, gpus_of, may_be_one_machine, says_so
 from topocheck.domain import in_one_domain
 from topocheck.hardware import Link
 from topocheck.models import has_nvlink
@@ -32,6 +32,8 @@ def group_in_one_domain(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
     places = ask.nodes(group.ranks)
     nodes = list({node.index: node for node in places.values()}.values())
     if len(nodes) < 2:
+        if not nodes and says_so(ask.placement):
+            yield from stated_crossing(ask.placement, group)
         return
     policy = ask.placement.plan.policy.tensor_domain
     shared = in_one_domain(ask.placement, nodes)
@@ -65,13 +67,32 @@ def crossing_group(
         fix=crossing_fix(placement, nodes, shared, policy),
         cause="TP group crosses nodes" + (" inside one NVLink domain" if shared else ""),
         subjects=(str(group),),
-        evidence=tuple(
-            read_at(placement.placed.at.get(rank), f"rank {rank} is on {places[rank]}", placement.phase)
-            for rank in representatives(places)
+        evidence=(
+            *engines_words(placement),
+            *(
+                read_at(placement.placed.at.get(rank), f"rank {rank} is on {places[rank]}", placement.phase)
+                for rank in representatives(places)
+            ),
         ),
         severity=severity,
         ranks=tuple(group.ranks),
     )
+
+
+def stated_crossing(placement: Placement, group: TensorGroup) -> Iterator[Finding]:
+    """The engine says that a TP group spans nodes, and nothing shows on which nodes the ranks are."""
+    nodes = list(placement.nodes)
+    severity = crossing_severity(placement, nodes, None)
+    if severity is not None:
+        yield Finding(
+            message="the engine says that a TP group spans nodes: every layer all-reduces over the network "
+            "between them",
+            fix=crossing_fix(placement, nodes, None, placement.plan.policy.tensor_domain),
+            cause="TP group crosses nodes",
+            subjects=(str(group),) if len(placement.layout.groups("tensor")) == 1 else ("a TP group",),
+            evidence=engines_words(placement),
+            severity=severity,
+        )
 
 
 def representatives(places: Mapping[int, Node]) -> list[int]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import made_capacity
+import made_versions
 import msgspec
 from build import (
     A40,
@@ -440,4 +442,17 @@ CASES |= {
         NOTHING,
         names=("0..3", "node-a", "SLURM_JOB_GPUS=4,5,6,7", "minor number 0"),
     ),
+}
+
+CASES |= {
+    rule: Cases(
+        Job(*made.holds),
+        Job(*made.broken),
+        Job(*made.undecided),
+        made.absent and Job(*made.absent),
+        made.severity,
+        made.names,
+    )
+    for family in (made_capacity, made_versions)
+    for rule, made in family.CASES.items()
 }

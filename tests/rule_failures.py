@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import made_capacity
+import made_versions
 import msgspec
 
 from topocheck.checklist import Gate, build_report
@@ -414,6 +416,8 @@ FAILURES: dict[str, Job] = {
         TWO, running(more=groups(("0xa1", "alpha", [(0, 0), (1, 1)]), ("0xa2", "alpha", [(0, 2), (1, 3)])))
     ),
     "OBS009": Job(TWO, running("NET/IB/0")),
+} | {
+    rule: Job(*job) for family in (made_capacity, made_versions) for rule, job in family.FAILURES.items()
 }
 
 

@@ -20,7 +20,7 @@ from real import require
 from shell import COMMAND, Ran, topocheck
 
 from topocheck.checklist import Gate
-from topocheck.cli.verify import check
+from topocheck.cli.verify import Declared, check
 from topocheck.errors import TopocheckError
 from topocheck.gather.files import arguments, gather
 from topocheck.inventory import Inventory
@@ -331,7 +331,7 @@ def tried(read: Callable[[], Answer], file: Path) -> Answer | None:
 def verified(file: Path) -> Report:
     """The report over one file and the plan of two nodes."""
     return check(
-        parse_plan(PLAN, "plan.yaml"),
+        Declared(parse_plan(PLAN, "plan.yaml")),
         [str(file)],
         Gate("error", "predicted", exit_zero=False),
         at="2026-01-31T12:00:00Z",

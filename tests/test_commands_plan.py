@@ -43,7 +43,7 @@ def refusal(command: str) -> str:
          Plan(engine="tensorrt_llm", parallel=Parallel(tensor=8), nodes=("a", "b"))),
         (f"torchrun --nnodes 2 --nproc_per_node 8 p.py {TP} 4 --use-tp-pp-dp --num-layers 32",
          Plan(engine="megatron", parallel=Parallel(tensor=4, data=4), nodes=2, order="tp-cp-ep-pp-dp",
-              model=Model(layers=32))),
+              model=Model(layers=32, tied=True))),
         ("torchrun --nnodes 2 --nproc_per_node 8 -m torchtitan.train --parallelism.tensor_parallel_degree 8",
          Plan(engine="torchtitan", parallel=Parallel(tensor=8, data_shard=2), nodes=2)),
         ("deepspeed --num_gpus 4 t.py", Plan(engine="deepspeed", parallel=Parallel(data=4), nodes=1)),
@@ -117,20 +117,71 @@ def test_every_value_says_where_it_comes_from() -> None:
     assert "not used, and its meaning not guessed: --foo bar" in said
 
 
-def test_a_split_that_a_plan_cannot_say_leaves_the_layers_out() -> None:
-    launch = parse_command(
-        "torchrun --nproc_per_node 4 p.py --pipeline-model-parallel-size 4 --num-layers 30 "
-        "--decoder-first-pipeline-num-layers 6 --hidden-size 1024"
+SPLIT = "torchrun --nproc_per_node 4 p.py --pipeline-model-parallel-size 4 --num-layers 30 "
+
+
+@pytest.mark.parametrize(
+    ("flags", "layers"),
+    [
+        ("--decoder-first-pipeline-num-layers 6", {"first_stage": 6}),
+        (
+            "--decoder-last-pipeline-num-layers 0 --num-virtual-stages-per-pipeline-rank 2",
+            {"last_stage": 0, "virtual_stages": 2},
+        ),
+        (
+            "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split",
+            {"account_for_embedding": True, "account_for_loss": True},
+        ),
+        ("--num-layers-per-virtual-pipeline-stage 3", {"layers_per_virtual_stage": 3}),
+        ("--pipeline-model-parallel-layout Et*10|t*10|t*10|L", "Et*10|t*10|t*10|L"),
+        (
+            "--pipeline-model-parallel-layout Et*10|t*10|t*10|mL --mtp-num-layers 1",
+            {"layout": "Et*10|t*10|t*10|mL", "mtp_layers": 1},
+        ),
+    ],
+)
+def test_flags_that_split_the_layers_are_words_of_the_plan(flags: str, layers: object) -> None:
+    launch = parse_command([*SPLIT.split(), *flags.split()])
+    found = to_plan(launch)
+    assert found.layers == layers
+    assert found.model == Model(layers=30, tied=True)
+    if isinstance(layers, dict):
+        said = origins(launch)
+        assert all(
+            any(line.startswith(f"layers.{word} ") for line in said) for word in {*layers} - {"layout"}
+        )
+
+
+def test_megatron_ties_its_embeddings_unless_told() -> None:
+    launch = parse_command(SPLIT + "--untie-embeddings-and-output-weights")
+    assert to_plan(launch).model == Model(layers=30, tied=False)
+    assert "tied false: --untie-embeddings-and-output-weights" in origins(launch)
+    assert any(line.startswith("tied true, Megatron's default") for line in origins(parse_command(SPLIT)))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "layers"),
+    [
+        ("1F1B", None),
+        ("Interleaved1F1B", {"virtual_stages": 2}),
+        ("ZBVZeroBubble", {"virtual_stages": 2, "style": "v"}),
+    ],
+)
+def test_a_schedule_of_torchtitan_has_its_virtual_stages(schedule: str, layers: object) -> None:
+    command = (
+        "torchrun --nproc_per_node 4 -m torchtitan.train --parallelism.pipeline_parallel_degree 4 "
+        f"--parallelism.pipeline_parallel_schedule {schedule}"
     )
-    assert to_plan(launch).model == Model(hidden=1024)
-    assert any("layers are left out" in line for line in origins(launch))
+    assert plan(command).layers == layers
 
 
 def test_a_local_model_is_read(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "config.json").write_text(json.dumps({"num_hidden_layers": 61, "hidden_size": 7168}))
     launch = parse_command("vllm serve m -tp 2 --nnodes 1", tmp_path)
-    assert to_plan(launch, folder=tmp_path).model == Model(layers=61, hidden=7168)
+    model = to_plan(launch, folder=tmp_path).model
+    assert model is not None
+    assert (model.layers, model.hidden) == (61, 7168)
     assert to_plan(launch).model is None
     assert to_plan(parse_command("vllm serve other/m --nnodes 1"), folder=tmp_path).model is None
 

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from topocheck.engines import ENGINES, Engine
 from topocheck.errors import LayoutError, PlanError
-from topocheck.plan import Model, NodeRange, Parallel, Plan, Policy
-from topocheck.planfile import RANK_AXES, SPECIAL, SUBDIVIDED, derive, parse_plan, read_plan
+from topocheck.formula import RANK_AXES, SUBDIVIDED, derive
+from topocheck.modelconfig import ConfigModel
+from topocheck.plan import Model, NodeRange, Parallel, Plan, Policy, Workload
+from topocheck.planfile import SPECIAL, parse_plan, read_plan
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "data" / "cases" / "expected.yaml"
 
@@ -79,10 +81,14 @@ def test_every_key_is_read() -> None:
 
 
 def test_every_type_in_a_plan_has_a_reader() -> None:
-    for kind in (Plan, Parallel, Model, NodeRange, Policy):
+    for kind in (Plan, Parallel, Model, NodeRange, Policy, Workload):
         for name, hint in get_type_hints(kind).items():
             plain = next((form for form in get_args(hint) if form is not type(None)), hint)
-            simple = plain in (int, str) or get_origin(hint) is Literal or get_origin(plain) is Literal
+            simple = (
+                plain in (bool, int, str, float)
+                or get_origin(hint) is Literal
+                or get_origin(plain) is Literal
+            )
             record = isinstance(plain, type) and issubclass(plain, msgspec.Struct)
             assert (kind, name) in SPECIAL or simple or record, (kind, name)
 
@@ -293,7 +299,10 @@ def test_a_model_may_be_the_path_of_a_config(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     for written in ("big/config.json", "big", str(config)):
         plan.write_text(f"{SMALL}model: {written}\n")
-        assert read_plan(plan).model == Model(layers=61, hidden=7168, experts=256)
+        model = read_plan(plan).model
+        assert isinstance(model, ConfigModel)
+        assert (model.layers, model.hidden, model.experts) == (61, 7168, 256)
+        assert (model.source, model.text) == (str(config), config.read_bytes())
     plan.write_text(f"{SMALL}model: small/config.json\n")
     with pytest.raises(PlanError, match=r"small/config\.json: there is no such file"):
         read_plan(plan)

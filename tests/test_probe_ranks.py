@@ -121,16 +121,18 @@ def test_the_index_of_the_pod_stands_beside_a_rank_that_has_no_node_rank() -> No
 
 def test_launchers_that_disagree_about_one_process_are_told() -> None:
     script = {"RANK": "3", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}
-    claimed = claim(SRUN | script, FOUR, name="process 12")
-    (fault,) = claimed.faults
-    assert (fault.kind, fault.path) == ("contradictory", "process 12")
-    assert fault.reason == "rank is 3 by script and 6 by slurm"
+    claimed = claim(SRUN | script, FOUR, name="process 12", pid=12)
+    (odd,) = claimed.disagreements
+    assert (odd.variable, odd.value, odd.other_variable, odd.other_value) == ("RANK", 3, "SLURM_PROCID", 6)
+    assert odd.pid == 12
+    assert claimed.faults == ()
 
 
 def test_a_launcher_of_another_world_numbers_something_else() -> None:
     """One task a node runs a script that starts four processes by hand."""
     script = {"RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}
-    assert claim(ONE_TASK | script, FOUR, name="this process").faults == ()
+    claimed = claim(ONE_TASK | script, FOUR, name="this process")
+    assert (claimed.faults, claimed.disagreements) == ((), ())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import made_versions
 import pytest
 from build import answer, report, text_of
 from rule_cases import CASES, Job
@@ -26,10 +27,24 @@ REQUIRED = {
     "OBS003",
 }
 """Those of the catalogue's required rules that this version asks; EV003 joins with its rule."""
-WARNINGS = {"EV002", "GR005", "TP004", "PP004", "NET003", "ENV007", "OBS002", "OBS009"}
+WARNINGS = {
+    "CAP003",
+    "PP007",
+    "PP009",
+    "PP010",
+    "EV002",
+    "GR005",
+    "TP004",
+    "PP004",
+    "NET003",
+    "ENV007",
+    "OBS002",
+    "OBS009",
+    *made_versions.WARNINGS,
+}
 """Rules whose findings are warnings unless they say otherwise."""
 
-BY_PLAN = {"TP005", "PP002"}
+BY_PLAN = {"TP005", "PP002", "PP007", "PP009"}
 """Rules that the plan alone answers."""
 
 

@@ -9,15 +9,16 @@ is left is assumed, and an assumption may carry a verdict only if every other on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 
 from topocheck.hostnames import short_name
 from topocheck.inventory import Inventory, Machine
 from topocheck.plan import NodeRange, Plan
 
-__all__ = ["Binding", "bind", "expected_nodes"]
+__all__ = ["Binding", "assume", "bind", "expected_nodes"]
 
 MOST_ORDERS = 720
 """Orders of interchangeable hosts that are tried; beyond, the order counts as unknown."""
@@ -27,6 +28,9 @@ MOST_SEATS = 100
 
 Order = tuple[int | None, ...]
 """Machine index at each place of the plan; None where no host is known for it."""
+
+Numbered = tuple[Mapping[int, int], bool]
+"""Machine index by node rank, and whether it goes before the ranks that were seen on the machines."""
 
 
 @dataclass(slots=True)
@@ -47,6 +51,16 @@ class Binding:
     """Distinct orders that the evidence allows, the one in `order` first; one if it is settled."""
     too_many: bool = False
     """There are more orders than were tried."""
+    loose: frozenset[int] = frozenset()
+    """Places that the nodes in `names` may have in another order, which only Ray knows."""
+
+    def names_in(self, order: Order) -> list[str]:
+        """Name of each place in one of `orders`: a name goes where its host goes."""
+        if order == tuple(self.order):
+            return self.names
+        named = {host: name for host, name in zip(self.order, self.names, strict=True) if host is not None}
+        absent = iter(name for host, name in zip(self.order, self.names, strict=True) if host is None)
+        return [next(absent) if host is None else named[host] for host in order]
 
 
 def expected_nodes(plan: Plan, inventory: Inventory, active: Sequence[int]) -> int:
@@ -60,19 +74,26 @@ def expected_nodes(plan: Plan, inventory: Inventory, active: Sequence[int]) -> i
 
 
 def bind(
-    plan: Plan, inventory: Inventory, active: Sequence[int], seats: dict[int, Counter[int]], nodes: int
+    plan: Plan,
+    inventory: Inventory,
+    active: Sequence[int],
+    seats: dict[int, Counter[int]],
+    nodes: int,
+    *,
+    numbered: Numbered = (MappingProxyType({}), False),
 ) -> Binding:
     """Match hosts to places.
 
     `active` are machines that carry ranks. `seats` counts, for each of them, the places that the
-    engine's formula gives to the ranks seen there.
+    engine's formula gives to the ranks seen there. `numbered` are machines by the node rank that they were
+    given, and whether it goes before the ranks seen on them.
     """
     names = list(plan.nodes) if isinstance(plan.nodes, tuple) else [f"node {place}" for place in range(nodes)]
     binding = Binding(names, [None] * nodes, ["none"] * nodes)
     if isinstance(plan.nodes, tuple):
         bind_names(binding, inventory.machines, active)
     else:
-        bind_numbers(binding, inventory.machines, active, seats)
+        bind_numbers(binding, inventory.machines, active, seats, numbered)
     if not binding.orders:
         binding.orders = [tuple(binding.order)]
     return binding
@@ -110,7 +131,11 @@ def bind_names(binding: Binding, machines: list[Machine], active: Sequence[int])
 
 
 def bind_numbers(
-    binding: Binding, machines: list[Machine], active: Sequence[int], seats: dict[int, Counter[int]]
+    binding: Binding,
+    machines: list[Machine],
+    active: Sequence[int],
+    seats: dict[int, Counter[int]],
+    numbered: Numbered,
 ) -> None:
     """Places without names: by node rank, by ranks seen, else assumed."""
     nodes = len(binding.order)
@@ -120,7 +145,11 @@ def bind_numbers(
         settle(binding, 0, index, "only node")
         del free[index]
     else:
-        bind_active(binding, machines, active, seats, free)
+        given, before = numbered
+        if before:
+            bind_numbered(binding, given, free)
+        bind_active(binding, machines, [index for index in active if index in free], seats, free)
+        bind_numbered(binding, given, free)
     places = [place for place, taken in enumerate(binding.order) if taken is None]
     waiting = [index for index in active if index in free]
     if len(waiting) > len(places):
@@ -135,6 +164,14 @@ def bind_numbers(
             binding.names[place] = machines[host].name
 
 
+def bind_numbered(binding: Binding, given: Mapping[int, int], free: dict[int, None]) -> None:
+    """Machines by the node rank that a launcher or the engine's command line gives them."""
+    for place, index in given.items():
+        if index in free and place < len(binding.order) and binding.order[place] is None:
+            settle(binding, place, index, "node rank")
+            del free[index]
+
+
 def bind_active(
     binding: Binding,
     machines: list[Machine],
@@ -147,7 +184,8 @@ def bind_active(
     claimed = [machines[index].node_ranks for index in active]
     if active and all(len(ranks) == 1 for ranks in claimed):
         places = [ranks[0] for ranks in claimed]
-        if len(set(places)) == len(places) and all(0 <= place < nodes for place in places):
+        within = all(0 <= place < nodes and binding.order[place] is None for place in places)
+        if len(set(places)) == len(places) and within:
             for index, place in zip(active, places, strict=True):
                 settle(binding, place, index, "node rank")
                 free.pop(index, None)

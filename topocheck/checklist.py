@@ -27,7 +27,7 @@ from topocheck.report import (
 from topocheck.rule import FAMILIES, Finding, Severity, severity_in
 from topocheck.verify import RuleResult
 
-__all__ = ["Gate", "build_report"]
+__all__ = ["Gate", "Job", "absent_nodes", "build_report", "folded", "job_line", "plural"]
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 MOST_ABOUT = 16
@@ -81,6 +81,21 @@ class _Gaps:
         return [reports[index] for index in order], [places[index] for index in range(len(reports))]
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is said of the job beside the answers of the rules."""
+
+    policy: Policy
+    phase: Basis
+    line: str
+    """The job in one line."""
+    assumptions: Sequence[str]
+    absent: Sequence[str]
+    """Expected nodes of which nothing was seen."""
+    notes: Sequence[str]
+    """Facts about the evidence that accuse nobody."""
+
+
 def build_report(
     placement: Placement,
     results: Sequence[RuleResult],
@@ -91,9 +106,29 @@ def build_report(
     notes: Sequence[str] = (),
 ) -> Report:
     """Fold the answers of all rules into one report. `at` is the `now` of the run, RFC 3339."""
-    policy = placement.plan.policy
+    job = Job(
+        policy=placement.plan.policy,
+        phase=placement.phase,
+        line=job_line(placement),
+        assumptions=placement.assumptions,
+        absent=absent_nodes(placement),
+        notes=evidence_notes(placement),
+    )
+    return folded(job, results, inputs, at=at, gate=gate, notes=notes)
+
+
+def folded(
+    job: Job,
+    results: Sequence[RuleResult],
+    inputs: list[InputReport],
+    *,
+    at: str,
+    gate: Gate,
+    notes: Sequence[str] = (),
+) -> Report:
+    """The report of a job, whatever number of worlds it has."""
     gaps = _Gaps()
-    rules = [rule_report(result, policy, gaps) for result in results]
+    rules = [rule_report(result, job.policy, gaps) for result in results]
     open_rules = [
         report.id
         for result, report in zip(results, rules, strict=True)
@@ -104,6 +139,7 @@ def build_report(
     verdict, code, reason = outcome(counts, open_rules, broken, gate)
     missing, places = gaps.reports(open_rules)
     rules = [replace(rule, gaps=sorted(places[index] for index in rule.gaps)) for rule in rules]
+    absent = job.absent if reason == "nodes_missing" else ()
     return Report(
         schema=SCHEMA,
         tool=f"topocheck {__version__}",
@@ -111,15 +147,15 @@ def build_report(
         verdict=verdict,
         exit_code=0 if gate.exit_zero and reason != "internal_error" else code,
         exit_reason=reason,
-        sentence=sentence(rules, counts, open_rules, broken, verdict, absent=absent_nodes(placement, reason)),
-        job=job_line(placement),
-        phase=placement.phase,
+        sentence=sentence(rules, counts, open_rules, broken, verdict, absent=absent),
+        job=job.line,
+        phase=job.phase,
         counts=counts,
-        assumptions=list(placement.assumptions),
+        assumptions=list(job.assumptions),
         rules=sorted(rules, key=catalogue_order),
         gaps=missing,
         inputs=inputs,
-        notes=[*notes, *evidence_notes(placement)],
+        notes=[*notes, *job.notes],
     )
 
 
@@ -203,10 +239,8 @@ def outcome(
     return "pass", 0, "passed"
 
 
-def absent_nodes(placement: Placement, reason: ExitReason) -> list[str]:
-    """Expected nodes of which nothing was seen, where that is why the gate stays shut."""
-    if reason != "nodes_missing":
-        return []
+def absent_nodes(placement: Placement) -> list[str]:
+    """Expected nodes of which nothing was seen."""
     return [node.name for node in placement.nodes[: placement.expected] if node.machine is None]
 
 

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
 
+from topocheck.errors import TwoJobsError
+from topocheck.ranges import first
 from topocheck.snapshot import At, RankClaim
 
-__all__ = ["UNKNOWN", "ClaimColumns", "enter", "tied"]
+__all__ = ["UNKNOWN", "ClaimColumns", "claimed_size", "enter", "tied", "united"]
 
 UNKNOWN = -1
 """In the columns: not claimed."""
@@ -42,6 +44,27 @@ class ClaimColumns:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    def picked(self, indexes: Sequence[int]) -> ClaimColumns:
+        """Some of the claims; the sizes are those of all of them, which do not say who claims which."""
+        return ClaimColumns(
+            rank=[self.rank[index] for index in indexes],
+            machine=[self.machine[index] for index in indexes],
+            gpu=[self.gpu[index] for index in indexes],
+            local_rank=[self.local_rank[index] for index in indexes],
+            node_rank=[self.node_rank[index] for index in indexes],
+            pid=[self.pid[index] for index in indexes],
+            sizes=dict(self.sizes),
+            at={place: self.at[index] for place, index in enumerate(indexes) if index in self.at},
+        )
+
+    def add(self, other: ClaimColumns) -> None:
+        """Add the claims of other columns."""
+        self.at.update({len(self) + index: at for index, at in other.at.items()})
+        for size, rank in other.sizes.items():
+            self.sizes.setdefault(size, rank)
+        for name in ("rank", "machine", "gpu", "local_rank", "node_rank", "pid"):
+            getattr(self, name).extend(getattr(other, name))
 
     def extend(self, columns: Sequence[tuple[Any, ...]], machine: int) -> None:
         """Add the fields of claims of one machine."""
@@ -73,6 +96,32 @@ def enter(worlds: dict[str, ClaimColumns], claims: Sequence[RankClaim], machine:
             worlds[names[0]] = ClaimColumns()
         worlds[names[0]].extend(columns, machine)
     return tuple([number for number in dict.fromkeys(node_ranks) if number is not None])
+
+
+def united(worlds: dict[str, ClaimColumns]) -> dict[str, ClaimColumns]:
+    """The claims of one world where the processes name several and the plan has one.
+
+    Raises TwoJobsError where two of them have the same rank: then they are several.
+    """
+    if not any(worlds):
+        return worlds
+    whole, holder = ClaimColumns(), dict[int, str]()
+    for name, columns in sorted(worlds.items()):
+        for rank in columns.rank:
+            if holder.setdefault(rank, name) != name:
+                listed = first([name for name in sorted(worlds) if name], 4)
+                raise TwoJobsError(
+                    f"the processes are of several worlds ({listed}), each with a rank {rank}, and the plan "
+                    "has one: declare them in the plan, for instance `worlds: 2`"
+                )
+        whole.add(columns)
+    return {"": whole}
+
+
+def claimed_size(worlds: Mapping[str, ClaimColumns]) -> int | None:
+    """World size that all processes of the only world claim; None if none does or they differ."""
+    claims = worlds.get("")
+    return next(iter(claims.sizes)) if claims is not None and len(claims.sizes) == 1 else None
 
 
 def numbered(numbers: tuple[int | None, ...]) -> Sequence[Any]:

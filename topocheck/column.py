@@ -15,7 +15,7 @@ from topocheck.inventory import Inventory
 from topocheck.plan import Basis
 from topocheck.snapshot import At
 
-__all__ = ["Column", "Sighting", "claimed_column", "observed_column", "one_process"]
+__all__ = ["Column", "Sighting", "claimed_column", "observed_column", "one_process", "pass_over"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,14 @@ def one_process(sightings: Sequence[Sighting]) -> bool:
 def blank(basis: Basis, world: int) -> Column:
     """A column that knows nothing yet."""
     return Column(basis, [None] * world, [None] * world)
+
+
+def pass_over(predicted: Column, first_gpus: Sequence[int], step: int) -> None:
+    """Move the ranks of each node past GPUs of other worlds; `step` GPUs lie between two ranks (SGLang)."""
+    predicted.gpu = [
+        gpu if gpu is None or node is None else gpu + first_gpus[node] * step
+        for node, gpu in zip(predicted.node, predicted.gpu, strict=True)
+    ]
 
 
 def claimed_column(inventory: Inventory, world: int, name: str = "") -> Column:

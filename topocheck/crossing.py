@@ -1,13 +1,21 @@
-"""TP groups that cross nodes: whether the plan lets them, and how bad it is if not."""
+"""Groups that cross nodes: whether the plan lets them, and how bad it is if not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topocheck.column import Column
 from topocheck.placement import Node, Placement
-from topocheck.rule import Severity
+from topocheck.rule import Evidence, Severity, read_at
 
-__all__ = ["crossing_severity", "gpus_of", "may_be_one_machine"]
+__all__ = [
+    "crossing_severity",
+    "engines_words",
+    "gpus_of",
+    "may_be_one_machine",
+    "says_so",
+    "torn_ranks",
+]
 
 
 def crossing_severity(placement: Placement, nodes: Sequence[Node], shared: bool | None) -> Severity | None:
@@ -45,3 +53,30 @@ def may_be_one_machine(nodes: Sequence[Node]) -> bool:
             return False
         seen |= places
     return True
+
+
+def torn_ranks(placement: Placement, column: Column, predicted: Column) -> set[int]:
+    """Ranks of groups on more nodes than the layout needs: under Ray any order of whole groups is right."""
+    torn: set[int] = set()
+    for kind in placement.layout.kinds():
+        for group in placement.layout.groups(kind):
+            places = {column.node[rank] for rank in group} - {None}
+            if len(places) > len({predicted.node[rank] for rank in group}):
+                torn.update(group)
+    return torn
+
+
+def engines_words(placement: Placement) -> tuple[Evidence, ...]:
+    """Lines by which the engine itself says that a TP group lies on several nodes, or must."""
+    tensor = placement.layout.size("tensor")
+    return tuple(
+        read_at(fact.at, fact.value if spans else f"{fact.value} GPUs reserved on {fact.name}, TP is {tensor}")
+        for fact in placement.inventory.job
+        if (spans := fact.kind == "group-spans-nodes" and fact.name == "tensor")
+        or (fact.kind == "reserved-gpus" and fact.value.isdecimal() and int(fact.value[:9]) < tensor)
+    )
+
+
+def says_so(placement: Placement) -> bool:
+    """The engine says that a TP group spans nodes, which does not hang on where ranks are seen."""
+    return any(fact.kind == "group-spans-nodes" for fact in placement.inventory.job)

@@ -298,6 +298,17 @@ class Shape:
         ]
         return None if not row or None in row else [link for link in row if link is not None]
 
+    @cached_property
+    def build(self) -> str:
+        """What two machines may be compared by: GPUs, their NVLinks, how they are joined."""
+        gpus = self.hardware.gpus
+        models = sorted({gpu.model or "unknown model" for gpu in gpus})
+        links = sorted({str(gpu.nvlinks) for gpu in gpus if gpu.nvlinks is not None})
+        pairs = [self.link(a, b) for a in range(len(gpus)) for b in range(a)]
+        kinds = sorted({str(link) for link in pairs if link is not None})
+        text = f"{len(gpus)} x {', '.join(models)}" + (f" with {'/'.join(links)} NVLinks" if links else "")
+        return text + (f", joined by {'/'.join(kinds)}" if kinds else "")
+
     def title(self) -> str:
         """The shape in words: `8 x NVIDIA H100, 8 NICs`."""
         models = {gpu.model or "GPU" for gpu in self.hardware.gpus}

@@ -6,7 +6,7 @@ stands for the full name, as long as only one host has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from topocheck.snapshot import Host
 
@@ -33,12 +33,12 @@ class HostNames:
         elif host.boot_id in self._by_boot:
             return self._by_boot[host.boot_id]
         for name in names_of(host):
-            index = self._named(name)
+            index = self.named(name)
             if index is not None and (host.boot_id is None or index not in self._booted):
                 return index
         return None
 
-    def _named(self, name: str) -> int | None:
+    def named(self, name: str) -> int | None:
         """Machine of this name: exactly, or the only one that one of the two names cuts at its first dot."""
         if name in self._by_name:
             return self._by_name[name]
@@ -70,6 +70,21 @@ class HostNames:
         Two machines that merely have one name are two machines: their boot ids tell them apart.
         """
         return [pair for pair in self._pairs if pair[0] in self._asked]
+
+    def part(self, new: Mapping[int, int]) -> HostNames:
+        """The same of some machines only: machine n is there new[n]."""
+        found = HostNames()
+        for numbers, kept in (
+            (self._by_boot, found._by_boot),
+            (self._by_name, found._by_name),
+            (self._by_label, found._by_label),
+        ):
+            kept.update({key: new[index] for key, index in numbers.items() if index in new})
+        found._booted = {new[index] for index in self._booted if index in new}
+        both = [(name, a, b) for name, a, b in self._pairs if a in new and b in new]
+        found._pairs = {(name, new[a], new[b]): None for name, a, b in both}
+        found._asked = self._asked
+        return found
 
     def renumber(self, new: Sequence[int]) -> None:
         """Machine n is now new[n]."""

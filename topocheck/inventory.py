@@ -18,19 +18,23 @@ from topocheck.condition import NodeState, reduced
 from topocheck.gpulist import GpuList
 from topocheck.hardware import Shape
 from topocheck.hostnames import HostNames, names_of
-from topocheck.merge import join_coverage, join_hosts, labelled, merge_hardware
+from topocheck.merge import join_coverage, join_hosts, labelled, merge_hardware, speaks_of_the_job_only
 from topocheck.registry import Conflict, Registry, numbering
 from topocheck.snapshot import (
     At,
     Coverage,
     Fabric,
+    FamilyDisagreement,
     GpuId,
     Hardware,
     Host,
     Identity,
     JobFact,
     Limits,
+    ModelFiles,
     NcclFile,
+    NestedLaunch,
+    NodeClaim,
     Observed,
     ProbeFault,
     RankClaim,
@@ -42,7 +46,6 @@ from topocheck.snapshot import (
 __all__ = ["Conflict", "Inventory", "Machine"]
 
 EMPTY = (b"{}", b"")
-NOBODY = Identity(host=Host())
 
 MOST_RAW = 256
 """Shapes that are recognised by the object that a decoder hands out again and again."""
@@ -73,6 +76,8 @@ class Machine:
     """Means of RDMA, each with its scope; equal ones are one object over all machines."""
     files: tuple[NcclFile, ...] = ()
     """Files that NCCL reads."""
+    model: tuple[ModelFiles, ...] = ()
+    """Files of the model; equal ones are one object over all machines."""
     taken: tuple[tuple[str | None, str | None], ...] = ()
     """Run id and time of each snapshot."""
     faults: tuple[ProbeFault, ...] = ()
@@ -81,6 +86,8 @@ class Machine:
     has_claims: bool = False
     node_ranks: tuple[int, ...] = ()
     """Distinct node ranks that its processes claim, in order."""
+    node_claims: tuple[NodeClaim, ...] = ()
+    """What launchers say of it as a node or pod, where that is no rank of a process."""
     numbering: tuple[int | None, ...] = ()
     """NVML index of each GPU as an unrestricted process counts; None where it is not shown."""
     untied: tuple[tuple[int, int], ...] = ()
@@ -116,18 +123,6 @@ class Machine:
         return gpu.uuid or gpu.bus or f"GPU {ordinal if gpu.nvml is None else gpu.nvml}"
 
 
-def speaks_of_the_job_only(snapshot: Snapshot) -> bool:
-    """It names no host and shows nothing of one: a launch command is no evidence of a node."""
-    return (
-        bool(snapshot.job)
-        and snapshot.identity == NOBODY
-        and not (snapshot.ranks or snapshot.observed or snapshot.fabric or snapshot.faults)
-        and bytes(snapshot.hardware) in EMPTY
-        and bytes(snapshot.environment) in EMPTY
-        and snapshot.software == NO_VERSIONS
-    )
-
-
 class Inventory:
     """All hosts, built from a stream of snapshots."""
 
@@ -137,10 +132,14 @@ class Inventory:
         """Snapshots of a host that the text does not name."""
         self.job: list[JobFact] = []
         """Statements about the whole job, whatever host they were found on."""
+        self.launches: list[tuple[str, FamilyDisagreement | NestedLaunch]] = []
+        """Launchers that do not fit each other, with the host whose process saw it."""
         self.claims: dict[str, ClaimColumns] = {}
         """Claims by world name."""
         self.names = HostNames()
         """Which machine is which host."""
+        self.others = 0
+        """Ranks of other worlds of the job, of which statements about the job may speak too."""
         self._shapes: dict[bytes, Shape] = {}
         self._by_raw: dict[int, tuple[msgspec.Raw, Shape]] = {}
         self._environments: dict[bytes, tuple[bytes, ...]] = {}
@@ -175,6 +174,10 @@ class Inventory:
             snapshot = msgspec.structs.replace(
                 snapshot, identity=msgspec.structs.replace(snapshot.identity, host=host)
             )
+        if snapshot.disagreements or snapshot.nested:
+            name = Machine(host).name
+            self.launches += [(name, odd) for odd in snapshot.disagreements]
+            self.launches += [(name, launch) for launch in snapshot.nested]
         if host.boot_id is None and host.name is None and not host.aliases:
             self.unlabelled.append(snapshot)
             return
@@ -260,10 +263,10 @@ class Inventory:
         )
         self.machines.append(machine)
         self._common(index, snapshot, None)
-        self._note_uuids([gpu.uuid for gpu in identity.gpus if gpu.uuid is not None])
+        self.note_uuids([gpu.uuid for gpu in identity.gpus if gpu.uuid is not None])
         return index
 
-    def _note_uuids(self, uuids: list[str]) -> None:
+    def note_uuids(self, uuids: list[str]) -> None:
         """UUIDs first seen on a machine."""
         self._uuids += map(hash, uuids)
 
@@ -279,6 +282,8 @@ class Inventory:
         self._circumstances(machine, snapshot, ties)
         if snapshot.observed is not None:
             machine.observed += ((snapshot.observed, ties),)
+        if snapshot.node_claim is not None and snapshot.node_claim not in machine.node_claims:
+            machine.node_claims += (snapshot.node_claim,)
         if snapshot.ranks:
             self._claim(index, snapshot.ranks, ties)
 
@@ -295,6 +300,8 @@ class Inventory:
             verbs = one(snapshot.verbs, snapshot.verbs)
             machine.verbs += () if verbs in machine.verbs else (verbs,)
         machine.files += snapshot.files
+        if snapshot.model is not None:
+            machine.model += (one(snapshot.model, snapshot.model),)
         taken = snapshot.run, snapshot.taken_at
         if taken != (None, None):
             machine.taken += (one(taken, taken),)
@@ -342,7 +349,7 @@ class Inventory:
         uuids = {gpu.uuid for gpu in machine.gpus}
         ties = self._tie(machine, snapshot.identity, at)
         machine.host = join_hosts(machine.host, snapshot.identity.host)
-        self._note_uuids([g.uuid for g in machine.gpus if g.uuid is not None and g.uuid not in uuids])
+        self.note_uuids([g.uuid for g in machine.gpus if g.uuid is not None and g.uuid not in uuids])
         self._merge_shape(machine, seen, ties, at)
         machine.coverage = join_coverage(machine.coverage, snapshot.coverage)
         machine.software = join_software(machine, snapshot.software, at)

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from topocheck.allotment import allotment
+from topocheck.column import Column
 from topocheck.jobfacts import facts_of, number
 from topocheck.launchers.resolve import READS
 from topocheck.nested import AGENTS, chains
 from topocheck.placement import Placement
 from topocheck.ranges import first, fold
-from topocheck.rule import Evidence, Finding, read_at
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, the
 from topocheck.snapshot import JobFact
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "narrowed_devices",
     "short_allocation",
     "stated_worlds",
+    "world_shown",
 ]
 
 DEVICE_IS_LOCAL_RANK = ("megatron", "torchtitan", "deepspeed", "accelerate")
@@ -59,6 +61,16 @@ def stated_worlds(placement: Placement) -> list[tuple[int, Evidence]]:
     ]
     found += [] if own else processes(placement)
     return [pair for pair in found if differs(placement, pair[0], larger=own)]
+
+
+def world_shown(placement: Placement) -> Situations[Column] | NotApplicable:
+    """The ranks of the job; not where the data size follows from the only world size that is shown."""
+    own, claims = placement.facts.origin.world, placement.inventory.claims.get("")
+    sizes = {own, *(claims.sizes if claims else ()), *(size for size, _ in stated_worlds(placement))}
+    largest = max((comm.size or 0 for comm in placement.seen.communicators.values()), default=0)
+    if own is None or len(sizes) > 1 or largest > placement.world:
+        return the(placement.placed)
+    return NotApplicable("the data size follows from the world size that this very evidence shows")
 
 
 def differs(placement: Placement, size: int, *, larger: bool) -> bool:
@@ -247,6 +259,7 @@ def beyond_slots(placement: Placement) -> Iterator[Finding]:
                 evidence=(
                     read_at(fact.at, f"include {fact.name}:{fact.value}"),
                     read_at(listed.at, f"{fact.name} slots={have}"),
+                    *(read_at(f.at, f.value) for f in facts_of(placement, "refused") if fact.name in f.value),
                 ),
             )
 
@@ -300,7 +313,8 @@ def small_cluster(placement: Placement) -> Iterator[Finding]:
 
 def unknown_bundles(placement: Placement) -> Iterator[Finding]:
     """A bundle that is pinned to an address which the cluster does not have, where it lists addresses."""
-    known = {fact.name for fact in facts_of(placement, "cluster-node")}
+    nodes = facts_of(placement, "cluster-node")
+    known = {fact.value or fact.name for fact in nodes}
     if not any("." in name or ":" in name for name in known):
         return
     lost = [fact for fact in facts_of(placement, "bundles") if fact.name and fact.name not in known]

@@ -6,9 +6,29 @@ from typing import TypeVar
 
 import msgspec
 
-from topocheck.snapshot import Coverage, GpuShape, Hardware, Host, LinkMatrix, NicShape, PeerAccess
+from topocheck.snapshot import (
+    Coverage,
+    GpuShape,
+    Hardware,
+    Host,
+    Identity,
+    LinkMatrix,
+    NicShape,
+    PeerAccess,
+    Snapshot,
+    Software,
+)
 
-__all__ = ["agree", "join_coverage", "join_hosts", "labelled", "merge_hardware"]
+__all__ = [
+    "agree",
+    "join_coverage",
+    "join_hosts",
+    "labelled",
+    "merge_hardware",
+    "speaks_of_the_job_only",
+]
+
+NOBODY, NOTHING, NO_VERSIONS = Identity(host=Host()), (b"{}", b""), Software()
 
 Record = TypeVar("Record", GpuShape, NicShape)
 
@@ -174,4 +194,16 @@ def join_hosts(known: Host, seen: Host) -> Host:
         boot_id=known.boot_id or seen.boot_id,
         machine_id=known.machine_id or seen.machine_id,
         aliases=tuple(name for name in others if name is not None),
+    )
+
+
+def speaks_of_the_job_only(snapshot: Snapshot) -> bool:
+    """It names no host and shows nothing of one: a launch command is no evidence of a node."""
+    return (
+        bool(snapshot.job)
+        and snapshot.identity == NOBODY
+        and not (snapshot.ranks or snapshot.observed or snapshot.fabric or snapshot.faults)
+        and bytes(snapshot.hardware) in NOTHING
+        and bytes(snapshot.environment) in NOTHING
+        and snapshot.software == NO_VERSIONS
     )

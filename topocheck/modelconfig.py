@@ -11,14 +11,24 @@ from topocheck.errors import PlanError
 from topocheck.plan import Model
 from topocheck.spelling import CONFIG_KEYS
 
-__all__ = ["parse_config", "read_config"]
+__all__ = ["ConfigModel", "parse_config", "read_config"]
 
 MAX_BYTES = 10_000_000
 """A config.json has some kilobytes; the largest, with per-layer quantisation lists, a few megabytes."""
+TIED = "tie_word_embeddings"
 FIX = "'model' takes the path of a config.json, or layers, hidden, heads ... of the model"
 
 
-def read_config(path: Path) -> Model:
+class ConfigModel(Model, frozen=True, kw_only=True):
+    """Sizes that were read from a config.json, with its text: weights follow from more than the sizes."""
+
+    source: str
+    """The file."""
+    text: bytes
+    """Its text."""
+
+
+def read_config(path: Path) -> ConfigModel:
     """Model of a config.json, or of a folder that holds one. Raises PlanError that names the file.
 
     Only regular files are read: a plan is untrusted and may name a device or a pipe.
@@ -34,7 +44,8 @@ def read_config(path: Path) -> Model:
         raise PlanError(f"cannot be read ({error.strerror})", path=str(file), fix=FIX) from error
     if len(data) > MAX_BYTES:
         raise PlanError("is larger than 10 MB and no config.json of a model", path=str(file), fix=FIX)
-    return parse_config(data, str(file))
+    model = parse_config(data, str(file))
+    return ConfigModel(**msgspec.structs.asdict(model), source=str(file), text=data)
 
 
 def parse_config(data: bytes | str, source: str) -> Model:
@@ -57,7 +68,8 @@ def parse_config(data: bytes | str, source: str) -> Model:
     if not sizes:
         problem = f"has none of {', '.join(CONFIG_KEYS)}"
         raise PlanError(problem, path=source, fix=FIX)
-    return Model(**sizes)
+    tied = next((part[TIED] for part in parts if isinstance(part.get(TIED), bool)), None)
+    return Model(**sizes, tied=tied)
 
 
 def _size(value: object, key: str, source: str) -> int:

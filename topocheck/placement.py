@@ -10,25 +10,29 @@ Nodes are the places of the plan in its order, then hosts that carry ranks witho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
 from typing import TypeVar, cast
 
 from topocheck.binding import Binding, Order, bind, expected_nodes
-from topocheck.column import Column, blank, claimed_column, observed_column
+from topocheck.column import Column, blank, claimed_column, observed_column, pass_over
 from topocheck.communicators import Sightings, sightings
 from topocheck.engines import ENGINES
 from topocheck.engines.engine import Engine
 from topocheck.engines.layout import Layout
-from topocheck.errors import LayoutError
+from topocheck.formula import sizes_of
 from topocheck.hardware import Shape
 from topocheck.inventory import Inventory, Machine
-from topocheck.plan import Basis, Plan
+from topocheck.nodeclaims import Numbering, follows, formula_column, in_force, words
+from topocheck.origin import NOTHING_TAKEN, Origin
+from topocheck.plan import BASES, Basis, Plan
+from topocheck.prediction import placing_facts, predict, predict_visible
+from topocheck.raynodes import RayJob, arrange, column_of, ray_job
 from topocheck.snapshot import JobFact, LogFact
 
-__all__ = ["Node", "Placement", "place"]
+__all__ = ["Node", "Placement", "join", "place"]
 
 Kept = TypeVar("Kept")
 
@@ -97,6 +101,16 @@ class _Facts:
     """What of the engine's command line the prediction rests on, by keyword."""
     refusal: str
     """Why the formula puts the ranks nowhere, in the engine's words; empty if it places them."""
+    ray: RayJob | None = None
+    """How Ray places the ranks; None if it does not."""
+    shares: dict[int, int] | None = None
+    """Ranks that each machine of a Ray job has, where they are unequal."""
+    numbering: Numbering | None = None
+    """Node ranks that tell the places of nodes; None if none do."""
+    by_node_rank: str = ""
+    """What the claimed column follows from where no process claims a rank: formula and node ranks, in words."""
+    origin: Origin = NOTHING_TAKEN
+    """What of the evidence the plan itself was made of."""
     assumptions: list[str] = field(default_factory=list)
 
 
@@ -147,11 +161,11 @@ class Placement:
     def nodes(self) -> tuple[Node, ...]:
         """Places of the plan in order, then hosts that carry ranks and have none."""
         binding, machines = self.facts.binding, self.inventory.machines
-        nodes = []
+        nodes, names = [], binding.names_in(self.order)
         named = isinstance(self.plan.nodes, tuple)
         for place, index in enumerate(self.order):
             machine = None if index is None else machines[index]
-            name = binding.names[place] if named or machine is None else machine.name
+            name = names[place] if named or machine is None else machine.name
             how = binding.bound_by[place] if index == binding.order[place] else "assumed"
             nodes.append(Node(place, name, machine, how if machine else "none"))
         for index in binding.extra:
@@ -174,10 +188,19 @@ class Placement:
     def columns(self) -> dict[Basis, Column]:
         """The three answers, by node position."""
         return {
-            "predicted": self.facts.predicted,
+            "predicted": self.predicted,
             "claimed": self._by_place(self.facts.by_machine["claimed"]),
             "observed": self._by_place(self.facts.by_machine["observed"]),
         }
+
+    @cached_property
+    def predicted(self) -> Column:
+        """Where the engine's formula puts the ranks. Ray's shares and GPUs seen go with their nodes."""
+        shares = self.facts.shares
+        if shares is not None:
+            return column_of(self.order, shares, self.world)
+        own = predict_visible(self.facts.engine, self.layout, self.order, self.inventory.machines)
+        return self.facts.predicted if own is None else own
 
     def _by_place(self, column: Column) -> Column:
         """A column of machine indexes as a column of node positions."""
@@ -241,18 +264,31 @@ class Placement:
         return self.facts.binding.too_many
 
 
-def place(plan: Plan, inventory: Inventory) -> Placement:
-    """Join a plan and the evidence.
+def place(plan: Plan, inventory: Inventory, origin: Origin = NOTHING_TAKEN) -> Placement:
+    """Join a plan and the evidence. `origin` says what of the evidence the plan itself was made of.
 
     Raises LayoutError for sizes that the engine refuses, TwoJobsError for evidence of two jobs.
     """
-    engine = ENGINES[plan.engine]
-    layout = engine.layout(sizes_of(plan), plan.engine_version, plan.order)
     if isinstance(plan.nodes, tuple) and len(plan.nodes) == 1:
         inventory.settle_unlabelled(plan.nodes[0])
     elif plan.nodes == 1:
         inventory.settle_unlabelled()
     inventory.arrange()
+    return join(plan, inventory, origin)
+
+
+def join(
+    plan: Plan,
+    inventory: Inventory,
+    origin: Origin = NOTHING_TAKEN,
+    first_gpus: Sequence[int] = (),
+) -> Placement:
+    """Join a plan and evidence that is settled and arranged: of the only world, or of one of several.
+
+    `first_gpus` says for each node how many GPUs other worlds take there before this one. Raises as `place`.
+    """
+    engine = ENGINES[plan.engine]
+    layout = engine.layout(sizes_of(plan), plan.engine_version, plan.order)
     seen = sightings(inventory)
     by_machine: dict[Basis, Column] = {
         "claimed": claimed_column(inventory, layout.world),
@@ -262,21 +298,31 @@ def place(plan: Plan, inventory: Inventory) -> Placement:
     phase: Basis = "observed" if seen.any else "claimed" if claimed else "predicted"
     active = active_machines(inventory, seen)
     nodes = expected_nodes(plan, inventory, active)
-    placing = placing_facts(engine, inventory.job)
+    ray = ray_job(plan, inventory, layout.world)
+    placing = placing_facts(engine, inventory.job) if ray is None else {}
     predicted, refusal = predict(engine, layout, nodes, {key: int(f.value) for key, f in placing.items()})
+    if first_gpus:
+        pass_over(predicted, first_gpus, int(placing["gpu_id_step"].value) if "gpu_id_step" in placing else 1)
+    numbering = in_force(inventory, plan.engine, nodes) if ray is None else None
+    by_node_rank = ""
+    if numbering is not None and not (claimed or predicted.empty) and follows(plan.engine, inventory.job):
+        by_machine["claimed"] = formula_column(predicted, numbering, inventory, engine.title)
+        phase = "claimed" if phase == "predicted" else phase
+        by_node_rank = words(engine.title, numbering, placing)
     seats = seats_of(by_machine, predicted)
-    binding = bind(plan, inventory, active, seats, nodes)
+    numbered = (numbering.settled, numbering.own and not claimed) if numbering else ({}, False)
+    binding = bind(plan, inventory, active, seats, nodes, numbered=numbered)
     facts = _Facts(
-        plan, engine, layout, inventory, seen, phase, binding, by_machine, predicted, placing, refusal
+        plan, engine, layout, inventory, seen, phase, binding, by_machine, predicted, placing, refusal, ray
     )
-    facts.assumptions = assumptions(facts)
+    if ray is not None:
+        known = next((by_machine[basis] for basis in BASES[:0:-1] if not by_machine[basis].empty), None)
+        facts.shares = arrange(binding, plan, inventory.machines, ray, known)
+        facts.refusal = "" if facts.shares else ray.refusal or refusal
+        facts.predicted = blank("predicted", layout.world) if facts.refusal else predicted
+    facts.numbering, facts.by_node_rank, facts.origin = numbering, by_node_rank, origin
+    facts.assumptions = [*origin.said, *assumptions(facts)]
     return Placement(facts, binding.orders[0])
-
-
-def sizes_of(plan: Plan) -> dict[str, int]:
-    """Sizes that the plan gives."""
-    given = {name: getattr(plan.parallel, name) for name in plan.parallel.__struct_fields__}
-    return {name: size for name, size in given.items() if size is not None}
 
 
 def active_machines(inventory: Inventory, seen: Sightings) -> list[int]:
@@ -284,41 +330,6 @@ def active_machines(inventory: Inventory, seen: Sightings) -> list[int]:
     active = {m.machine for comm in seen.communicators.values() for m in comm.everyone()}
     active |= {index for index, machine in enumerate(inventory.machines) if machine.has_claims}
     return sorted(active)
-
-
-def predict(
-    engine: Engine, layout: Layout, nodes: int, options: Mapping[str, int] | None = None
-) -> tuple[Column, str]:
-    """Where the engine's formula puts each rank, world / nodes ranks on each node, and why it does not.
-
-    `options` are what the engine's own command line says of GPUs.
-    """
-    column = blank("predicted", layout.world)
-    if layout.world % nodes:
-        return column, f"{layout.world} ranks do not divide over {nodes} nodes"
-    try:
-        slots = engine.slots(layout, [layout.world // nodes] * nodes, **(options or {}))
-    except LayoutError as error:
-        return column, str(error)
-    if slots is None:
-        return column, f"{engine.title} leaves it to the launcher"
-    column.node, column.gpu = list(slots.nodes), list(slots.gpus)
-    return column, ""
-
-
-def placing_facts(engine: Engine, job: Sequence[JobFact]) -> dict[str, JobFact]:
-    """What the engine's command line says of GPUs, by keyword; servers that differ say nothing."""
-    found: dict[str, dict[str, JobFact]] = {}
-    for fact in job:
-        name = fact.name.lstrip("-").replace("-", "_")
-        if (
-            fact.kind == "option"
-            and name in engine.placing
-            and fact.value.isdecimal()
-            and len(fact.value) < 6
-        ):
-            found.setdefault(name, {})[fact.value] = fact
-    return {name: next(iter(facts.values())) for name, facts in found.items() if len(facts) == 1}
 
 
 def seats_of(by_machine: dict[Basis, Column], predicted: Column) -> dict[int, Counter[int]]:
@@ -350,6 +361,10 @@ def assumptions(facts: _Facts) -> list[str]:
             f"ranks are where the engine's formula puts them{given}, CUDA_VISIBLE_DEVICES unset: nothing "
             "claims or shows them yet"
         )
+    if facts.ray is not None:
+        found.append(facts.ray.assumption(facts.binding))
+    if facts.by_node_rank and facts.phase == "claimed":
+        found.append(f"{facts.by_node_rank}, of the GPUs that CUDA_VISIBLE_DEVICES leaves where it is shown")
     if "assumed" in facts.binding.bound_by and len(facts.binding.orders) == 1:
         found.append("the order of the nodes: all orders of equal nodes give the same answer")
     return found

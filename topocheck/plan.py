@@ -11,14 +11,20 @@ Everything else is optional. Reading a file is `topocheck.planfile`; this module
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-__all__ = ["BASES", "Model", "NodeRange", "Parallel", "Plan", "Policy"]
+__all__ = ["BASES", "Model", "NodeRange", "Parallel", "Plan", "Policy", "Workload", "World"]
 
 Severity = Literal["error", "warning", "info"]
 Basis = Literal["predicted", "claimed", "observed"]
+Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+"""A part of a whole: 0.2 is a fifth."""
+Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
+
+Layers = str | tuple[int, ...] | dict[str, int | bool | str | tuple[float, ...]]
+"""Layers of each stage: a list, the engine's own override text, or options of its layer split."""
 
 BASES: tuple[Basis, ...] = ("predicted", "claimed", "observed")
 """How well a placement is known, weakest first."""
@@ -53,6 +59,8 @@ class Parallel(Declared, frozen=True, kw_only=True):
     """Replicated part of data parallelism (torchtitan, accelerate)."""
     data_shard: int | None = None
     """Sharded part of data parallelism (torchtitan, accelerate)."""
+    data_external: int | None = None
+    """Whole copies of a vLLM engine in one torchrun world (--distributed-executor-backend external_launcher)."""
     sequence: int | None = None
     """Sequence parallel size as an axis of its own (accelerate)."""
 
@@ -72,6 +80,8 @@ class Model(Declared, frozen=True, kw_only=True):
     """Vocabulary size."""
     experts: int | None = None
     """Routed experts; None or 0 for a dense model."""
+    tied: bool | None = None
+    """Whether the head uses the embedding's weights (tie_word_embeddings)."""
 
 
 class NodeRange(Declared, frozen=True, kw_only=True):
@@ -96,6 +106,72 @@ class Policy(Declared, frozen=True, kw_only=True):
     """What a stage boundary between nodes needs: RDMA (the default), or whatever there is."""
     min_basis: Basis | None = None
     """How well placement must be known for a pass to count: predicted, claimed or observed."""
+    bubble: Share | None = None
+    """Most of the stages' time that may go to fill and drain of the pipeline (PP009)."""
+    imbalance: Share | None = None
+    """Most of the stages' time that may go to waiting for the largest stage (PP007); 0.2 unless given."""
+    prefill_boundary_ms: Milliseconds | None = None
+    """Longest time of one prefill microbatch on the way from stage to stage, in milliseconds (PP010)."""
+    decode_boundary_ms: Milliseconds | None = None
+    """Longest time of one decode microbatch on the way from stage to stage, in milliseconds (PP010)."""
+    head_room: Share | None = None
+    """Least part of a GPU's memory that the job leaves free (CAP003)."""
+
+
+class Workload(Declared, frozen=True, kw_only=True):
+    """What the job is given to do, in the words of the engines' flags."""
+
+    microbatches: int | None = None
+    """Microbatches that are ready at once to fill the stages."""
+    virtual_stages: int | None = None
+    """Virtual stages of each stage (interleaved schedule of training); 1 unless given."""
+    input_tokens: int | None = None
+    """Tokens of one request's input, the longest that must be served."""
+    output_tokens: int | None = None
+    """Tokens of one request's output, the longest that must be served."""
+    max_sequences: int | None = None
+    """Requests in work at once (vLLM --max-num-seqs, SGLang --max-running-requests, TensorRT-LLM
+    --max_batch_size)."""
+    max_batched_tokens: int | None = None
+    """Rows of one prefill microbatch (vLLM --max-num-batched-tokens, SGLang --chunked-prefill-size,
+    TensorRT-LLM --max_num_tokens; in training sequence length x micro batch size)."""
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    """Type of activations, and of weights whose config.json names float32 or no type."""
+    kv_dtype: Literal["bfloat16", "float16", "float32", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"] | None = None
+    """Type of the KV cache (vLLM and SGLang --kv-cache-dtype); that of activations unless given."""
+    gpu_memory_utilization: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    """Part of each GPU's memory that the engine may take (vLLM --gpu-memory-utilization); for SGLang the part
+    that weights and KV cache may take (--mem-fraction-static)."""
+    boundary_tensors: int | None = None
+    """Tensors that go from stage to stage, 2 for hidden states and residual; the engine's unless given."""
+    boundary_split: Literal["none", "tensor"] | None = None
+    """Whether each rank of a tensor group sends all rows (none) or its part (tensor: sequence parallelism, or
+    slices that the receivers gather); the engine's own unless given."""
+
+
+class World(Declared, frozen=True, kw_only=True):
+    """One world of a job that has several, ranks from 0 in each; what it leaves out is the plan's own.
+
+    What it gives stands whole: `parallel` of a world is not mixed with that of the plan. A world of another
+    engine takes neither version, order nor layers from the plan.
+    """
+
+    engine: str | None = None
+    """Engine of this world."""
+    engine_version: str | None = None
+    """Engine version of this world."""
+    parallel: Parallel | None = None
+    """Sizes of its parallel axes."""
+    nodes: int | tuple[str, ...] | NodeRange | None = None
+    """Its nodes; a node may carry several worlds."""
+    order: str | None = None
+    """Order of its axes."""
+    model: Model | None = None
+    """Its model's sizes."""
+    layers: Layers | None = None
+    """Layers of each of its stages."""
+    workload: Workload | None = None
+    """What it is given to do."""
 
 
 class Plan(Declared, frozen=True, kw_only=True):
@@ -109,11 +185,19 @@ class Plan(Declared, frozen=True, kw_only=True):
     """Number of nodes, their names in node-rank order, or {min, max}."""
     engine_version: str | None = None
     """Engine version, where the layout or the layer split depends on it."""
+    launcher: Literal["ray"] | None = None
+    """What gives the ranks to the nodes, if neither the engine's own start on each node nor a launcher that
+    counts them does: `ray`, which has an order of its own. Of named nodes the first runs the command."""
     order: str | None = None
     """Order of the axes, for engines that take one, in the engine's own notation."""
     model: Model | None = None
     """The model's sizes."""
-    layers: str | tuple[int, ...] | None = None
-    """Layers of each stage, or the engine's own override string."""
+    layers: Layers | None = None
+    """Layers of each stage, the engine's own override string, or the options of its layer split:
+    {first_stage: 10, last_stage: 8} for Megatron."""
+    workload: Workload | None = None
+    """What the job is given to do: what capacity, bubble and boundary times are computed for."""
+    worlds: int | dict[str, World] = 1
+    """Worlds of a job that has several: their number if they are equal, or each by its name."""
     policy: Policy = Policy()
     """Demands and exceptions."""

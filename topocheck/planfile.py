@@ -8,33 +8,41 @@ from __future__ import annotations
 
 import re
 import sys
-from math import prod
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
 
 from topocheck.engines import ENGINES
-from topocheck.errors import PlanError
+from topocheck.engines.plugins import offered, third_party
+from topocheck.errors import LayoutError, PlanError
+from topocheck.formula import derive
 from topocheck.hostlist import MAX_NODES, expand
+from topocheck.layeroptions import option
 from topocheck.modelconfig import read_config
-from topocheck.plan import Model, NodeRange, Parallel, Plan, Policy
+from topocheck.plan import Layers, Model, NodeRange, Parallel, Plan, Policy, Workload, World
+from topocheck.plancheck import check_plan, of_all_worlds
 from topocheck.spelling import ENGINE_NAMES, KEY_NAMES, suggest
-from topocheck.strictyaml import MERGE, NUMBER, TEXT, compose, describe, is_plain, line_of, quoted
+from topocheck.strictyaml import (
+    MERGE,
+    NUMBER,
+    TEXT,
+    amount,
+    compose,
+    describe,
+    flag,
+    is_plain,
+    line_of,
+    quoted,
+)
 
 __all__ = ["derive", "parse_plan", "read_plan"]
 
 MAX_BYTES = 1_000_000
 """A plan is a few lines; even the names of 12,500 nodes are 200 kB."""
-MAX_WORLD = 10_000_000
 MAX_NUMBER = 1_000_000_000
-
-RANK_AXES = ("tensor", "pipeline", "data", "context", "sequence", "data_replicate", "data_shard")
-"""Axes that multiply to the world size. The others divide an axis of these and add no ranks."""
-SUBDIVIDED = {"sglang": frozenset({"context"})}
-"""Rank axes that divide TP in one engine and add no ranks there (`srt/runtime_context.py`: attn_cp)."""
 
 DECIMAL = re.compile(r"0|[1-9][0-9]*")
 LIKE_A_NUMBER = re.compile(r"[-+]?[0-9]+([eE][-+]?[0-9]+)?|0o[0-7]+")
@@ -72,45 +80,8 @@ def parse_plan(text: str, source: str) -> Plan:
     """
     root = compose(text, source)
     plan: Plan = _Reader(source).record(Plan, root, "")
-    _check_engine(plan, root, source)
+    check_plan(plan, root, source)
     return plan
-
-
-def derive(plan: Plan, world: int | None) -> Plan:
-    """The plan with the size that it leaves out and that a world of `world` ranks fixes.
-
-    Only `data` is derived, where the engine takes it and the product of the other rank axes divides the
-    world. Everything else that was left out stays None, which is 1 to the engine.
-    """
-    parallel = plan.parallel
-    if not world or parallel.data is not None or "data" not in ENGINES[plan.engine].sizes:
-        return plan
-    data, rest = divmod(world, _ranks(plan))
-    if rest:
-        return plan
-    return msgspec.structs.replace(plan, parallel=msgspec.structs.replace(parallel, data=data))
-
-
-def _ranks(plan: Plan) -> int:
-    """Product of the sizes that are given and add ranks."""
-    axes = set(RANK_AXES) - SUBDIVIDED.get(plan.engine, frozenset())
-    return prod(getattr(plan.parallel, axis) or 1 for axis in axes)
-
-
-def _check_engine(plan: Plan, root: yaml.MappingNode, source: str) -> None:
-    """Refuse sizes and an order that the engine does not take: it would ignore them in silence."""
-    engine = ENGINES[plan.engine]
-    keys = {key.value: (key, value) for key, value in root.value}
-    if plan.order is not None and not engine.orders:
-        problem = f"{engine.title} takes no order of the axes"
-        raise PlanError(problem, path=source, line=line_of(keys["order"][0]), fix="remove 'order'")
-    for key, _ in keys["parallel"][1].value if "parallel" in keys else ():
-        if key.value not in engine.sizes and getattr(plan.parallel, key.value) != 1:
-            problem, fix = f"{engine.title} has no size '{key.value}'", f"it takes {', '.join(engine.sizes)}"
-            raise PlanError(problem, path=source, line=line_of(key), fix=fix)
-    if (world := _ranks(plan)) > MAX_WORLD:
-        problem, fix = f"the sizes make a world of {world:,} ranks", f"{MAX_WORLD:,} are the most"
-        raise PlanError(problem, path=source, line=line_of(keys["parallel"][0]), fix=fix)
 
 
 class _Reader:
@@ -130,13 +101,16 @@ class _Reader:
 
     def record(self, kind: type[Any], node: yaml.Node, what: str) -> Any:
         """Keys and values that are the fields of the Struct `kind`."""
-        hints, entries, values = get_type_hints(kind), self.entries(node, what or "the plan"), {}
+        hints = get_type_hints(kind, include_extras=True)
+        entries, values = self.entries(node, what or "the plan"), {}
         for name, (key, value) in entries.items():
             if name not in hints:
                 problem = f"unknown key {quoted(name)}" + f" in {what}" * bool(what)
                 raise self.error(key, problem, _meant_key(name, kind))
             read = SPECIAL.get((kind, name), _Reader.value)
             values[name] = read(self, value, f"{what}.{name}" if what else name, hints[name])
+        if kind is Plan:
+            values = {**of_all_worlds(values.get("worlds")), **values}
         for field in msgspec.structs.fields(kind):
             if field.required and field.name not in values:
                 fix = f"write for instance '{field.name}: {'vllm' if field.name == 'engine' else 2}'"
@@ -165,8 +139,12 @@ class _Reader:
             return self.value(node, what, args[0])
         if origin is Literal:
             return self.choice(node, what, args)
+        if origin is Annotated:
+            return amount(node, what, args[1], self.source)
         if hint is int:
             return self.whole(node, what)
+        if hint is bool:
+            return flag(node, what, self.source)
         return self.text(node, what) if hint is str else self.record(hint, node, what)
 
     def whole(self, node: yaml.Node, what: str, least: int = 1, most: int = MAX_NUMBER) -> int:
@@ -212,9 +190,12 @@ class _Reader:
     def engine(self, node: yaml.Node, what: str, _: Any) -> str:
         known = f"known engines are {', '.join(ENGINES)}"
         text = self.text(node, what, "the name of an engine", known)
-        if text in ENGINES:
-            return text
-        meant = suggest(text, ENGINES, ENGINE_NAMES)
+        try:
+            if text in ENGINES or third_party(text):
+                return text
+        except LayoutError as error:
+            raise self.error(node, str(error), "mend or remove that package") from error
+        meant = suggest(text, (*ENGINES, *offered()), ENGINE_NAMES)
         raise self.error(
             node, f"unknown engine {quoted(text)}", f"did you mean '{meant}'?" if meant else known
         )
@@ -256,6 +237,17 @@ class _Reader:
                 raise self.error(node, f"{quoted(name)} is no node name", f"remove {quoted(bad[0])}")
         return names
 
+    def worlds(self, node: yaml.Node, what: str, _: Any) -> int | dict[str, World]:
+        if isinstance(node, yaml.ScalarNode):
+            return self.whole(node, what, most=MAX_NODES)
+        entries = self.entries(node, what)
+        if not entries:
+            raise self.error(node, f"no world in {what}", "leave it out, or name each: {prefill: {...}}")
+        for name, (key, _value) in entries.items():
+            if bad := NOT_IN_A_NAME.search(name):
+                raise self.error(key, f"{quoted(name)} is no name of a world", f"remove {quoted(bad[0])}")
+        return {name: self.record(World, value, f"{what}.{name}") for name, (_, value) in entries.items()}
+
     def model(self, node: yaml.Node, what: str, _: Any) -> Model:
         if not isinstance(node, yaml.ScalarNode):
             model: Model = self.record(Model, node, what)
@@ -266,9 +258,14 @@ class _Reader:
     def experts(self, node: yaml.Node, what: str, _: Any) -> int:
         return self.whole(node, what, least=0)
 
-    def layers(self, node: yaml.Node, what: str, _: Any) -> str | tuple[int, ...]:
+    def layers(self, node: yaml.Node, what: str, _: Any) -> Layers:
         if isinstance(node, yaml.SequenceNode):
             return tuple(self.whole(item, what, least=0) for item in self.items(node, what, ""))
+        if isinstance(node, yaml.MappingNode):
+            return {
+                name: option(value, f"{what}.{name}", self.source)
+                for name, (_, value) in self.entries(node, what).items()
+            }
         kind, fix = "a list of numbers or the engine's own text", "write the layers of each stage: [16, 16]"
         return self.text(node, what, kind, fix)
 
@@ -296,13 +293,23 @@ SPECIAL: dict[tuple[type[Any], str], Any] = {
     (Plan, "nodes"): _Reader.nodes,
     (Plan, "model"): _Reader.model,
     (Plan, "layers"): _Reader.layers,
+    (Plan, "worlds"): _Reader.worlds,
     (Model, "experts"): _Reader.experts,
     (Policy, "optional"): _Reader.optional,
     (Policy, "severity"): _Reader.severity,
 }
 """Fields that their type alone does not describe."""
+SPECIAL |= {
+    (World, name): read for (kind, name), read in SPECIAL.items() if kind is Plan and name != "worlds"
+}
 
-PLACES: dict[str, type[Any]] = {"": Plan, "parallel": Parallel, "model": Model, "policy": Policy}
+PLACES: dict[str, type[Any]] = {
+    "": Plan,
+    "parallel": Parallel,
+    "model": Model,
+    "policy": Policy,
+    "workload": Workload,
+}
 """Where a key may belong instead."""
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "ReportedFinding",
     "RuleReport",
     "WaiverReport",
+    "WorldReport",
 ]
 
 SCHEMA = "topocheck.report/1"
@@ -280,6 +281,21 @@ class ShapeReport(Part, frozen=True, kw_only=True):
     """How many nodes have it."""
 
 
+class WorldReport(Part, frozen=True, kw_only=True):
+    """One world of a job of several: ranks from 0 of its own."""
+
+    name: str
+    """Its name in the plan."""
+    job: str
+    """It in one line: engine, sizes, nodes."""
+    phase: Literal["predicted", "claimed", "observed"]
+    """Which column its verdicts rest on."""
+    verdict: Outcome
+    """What the rules say of it alone."""
+    placement: PlacementReport | None = None
+    """Rank -> stage -> node -> GPU of its ranks; null where no output needs it."""
+
+
 class InputReport(Part, frozen=True, kw_only=True):
     """One input and what became of it."""
 
@@ -329,4 +345,6 @@ class Report(Part, frozen=True, kw_only=True):
     notes: list[str]
     """Facts that accuse nobody: unused hosts, unattributed lines, unlabelled files."""
     placement: PlacementReport | None = None
-    """Rank -> stage -> node -> GPU; left out where no output needs it."""
+    """Rank -> stage -> node -> GPU; left out where no output needs it, and where there are several worlds."""
+    worlds: list[WorldReport] | msgspec.UnsetType = msgspec.UNSET
+    """The worlds of a job that has several; left out where there is one."""

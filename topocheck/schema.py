@@ -17,13 +17,15 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from topocheck import report, snapshot
+from topocheck import declaration, record, report, snapshot
 from topocheck.engines import ENGINES
+from topocheck.pipeline import balance_report
+from topocheck.pipeline import compare as comparison
 from topocheck.plan import Plan
 
 __all__ = ["KINDS", "Kind", "schema_for", "text"]
 
-Kind = Literal["plan", "snapshot", "report"]
+Kind = Literal["plan", "snapshot", "report", "record", "comparison", "balance", "declared"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Documents that have a schema."""
@@ -32,8 +34,15 @@ DOCUMENTS: dict[Kind, tuple[type[msgspec.Struct], str]] = {
     "plan": (Plan, "topocheck.plan/1"),
     "snapshot": (snapshot.FullSnapshot, snapshot.SCHEMA),
     "report": (report.Report, report.SCHEMA),
+    "record": (record.Record, record.SCHEMA),
+    "comparison": (comparison.Comparison, comparison.SCHEMA),
+    "balance": (balance_report.BalanceReport, balance_report.SCHEMA),
+    "declared": (declaration.Declaration, declaration.SCHEMA),
 }
 """Type and schema id of each document."""
+
+OTHERWISE: dict[Kind, type[msgspec.Struct]] = {"declared": declaration.DeclaredJob}
+"""A second form of a document: that of a plan of several worlds."""
 
 Json = dict[str, Any]
 
@@ -43,7 +52,7 @@ NULL = {"type": "null"}
 def schema_for(kind: Kind) -> Json:
     """JSON Schema 2020-12 of one kind of document, each type and each field with its description."""
     document, name = DOCUMENTS[kind]
-    generated = msgspec.json.schema(document)
+    generated = _generated(document, OTHERWISE.get(kind))
     for struct, definition in generated["$defs"].items():
         _describe(getattr(sys.modules[document.__module__], struct), definition)
     if kind == "plan":
@@ -59,6 +68,13 @@ def schema_for(kind: Kind) -> Json:
 def text(kind: Kind) -> str:
     """The schema as indented JSON, the same bytes each time."""
     return json.dumps(schema_for(kind), indent=2, ensure_ascii=False) + "\n"
+
+
+def _generated(document: type[msgspec.Struct], other: type[msgspec.Struct] | None) -> Json:
+    if other is None:
+        return msgspec.json.schema(document)
+    forms, definitions = msgspec.json.schema_components((document, other), ref_template="#/$defs/{name}")
+    return {"anyOf": list(forms), "$defs": definitions}
 
 
 def _describe(struct: type[msgspec.Struct], definition: Json) -> None:
@@ -102,6 +118,9 @@ def _as_written(definitions: Json) -> None:
                 if form.get("type") == "integer":
                     form["minimum"] = 0 if name == "experts" else 1
     plan = definitions["Plan"]["properties"]
-    plan["engine"]["enum"] = list(ENGINES)
-    for name in ("nodes", "model"):
-        plan[name]["anyOf"].append({"type": "string"})
+    for owner in (plan, definitions["World"]["properties"]):
+        owner["engine"]["enum"] = list(ENGINES)
+        for name in ("nodes", "model"):
+            owner[name]["anyOf"].append({"type": "string"})
+    # Worlds may give what the plan leaves out; whether each of them does is for the reader to say.
+    definitions["Plan"]["anyOf"] = [{"required": definitions["Plan"].pop("required")}, {"required": ["worlds"]}]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-__all__ = ["CONFIG_KEYS", "ENGINE_NAMES", "KEY_NAMES", "suggest"]
+__all__ = ["AXIS_NAMES", "CONFIG_KEYS", "ENGINE_NAMES", "KEY_NAMES", "short_name", "suggest"]
 
 CONFIG_KEYS: Mapping[str, str] = {
     "num_hidden_layers": "layers",
@@ -33,9 +33,46 @@ KEY_NAMES: Mapping[str, str] = {
     "nnodes": "nodes",
     "num_nodes": "nodes",
     "version": "engine_version",
+    "max_num_seqs": "max_sequences",
+    "max_running_requests": "max_sequences",
+    "max_batch": "max_sequences",
+    "max_num_batched_tokens": "max_batched_tokens",
+    "chunked_prefill": "max_batched_tokens",
+    "max_num_tokens": "max_batched_tokens",
+    "input_len": "input_tokens",
+    "output_len": "output_tokens",
+    "isl": "input_tokens",
+    "osl": "output_tokens",
+    "kv_cache_dtype": "kv_dtype",
+    "mem_fraction_static": "gpu_memory_utilization",
+    "boundary_ms": "prefill_boundary_ms",
     **CONFIG_KEYS,
 }
 """Names that launch commands and papers use for keys of the plan."""
+
+AXIS_NAMES: Mapping[str, str] = {
+    "tensor": "tp",
+    "pipeline": "pp",
+    "data": "dp",
+    "context": "cp",
+    "decode_context": "dcp",
+    "expert": "ep",
+    "expert_tensor": "etp",
+    "sequence": "sp",
+    "data_replicate": "dp_replicate",
+    "data_shard": "dp_shard",
+    "data_external": "external_dp",
+    "attention_data": "attn_dp",
+    "attention_tensor": "attn_tp",
+    "moe_data": "moe_dp",
+    "expert_data": "edp",
+    "data_context": "dp_cp",
+    "tensor_context": "tp_cp",
+    "tensor_pipeline": "tp_pp",
+    "tensor_expert": "etp_ep",
+    "data_shard_context": "dp_shard_cp",
+}
+"""Axes and kinds of group by their name in a plan -> as engines and papers write them."""
 
 ENGINE_NAMES: Mapping[str, str] = {
     "sgl": "sglang",
@@ -54,6 +91,11 @@ ENGINE_NAMES: Mapping[str, str] = {
     "hf_accelerate": "accelerate",
 }
 """Names that people use for engines."""
+
+
+def short_name(axis: str) -> str:
+    """`tp` for `tensor`; a name that has no short form stays."""
+    return AXIS_NAMES.get(axis, axis)
 
 
 def suggest(word: str, known: Iterable[str], other_names: Mapping[str, str] | None = None) -> str | None:

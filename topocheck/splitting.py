@@ -1,7 +1,7 @@
 """How the layers fall into stages, by the plan and by what commands, logs and variables state of it.
 
-A plan has a word for the override (`layers:`) and none for an engine's further options: those are read
-from the evidence, because with other options the engine accepts what its default refuses.
+What a plan leaves open (`layers:`) is read from the evidence, because with other options the engine
+accepts what its default refuses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from topocheck.jobfacts import facts_of, number
-from topocheck.layers import override_of
+from topocheck.layers import options_of, override_of
 from topocheck.placement import Placement
 from topocheck.rule import Evidence, read_at
 from topocheck.snapshot import JobFact
@@ -34,9 +34,11 @@ OPTIONS = {
     "account_for_embedding": "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split": "account_for_loss_in_pipeline_split",
     "account_for_loss": "account_for_loss_in_pipeline_split",
+    "num_layers_per_virtual_pipeline_stage": "num_layers_per_virtual_pipeline_stage",
+    "layers_per_virtual_stage": "num_layers_per_virtual_pipeline_stage",
 }
 """Megatron's options as its log and as a command spell them -> the option of the split."""
-CHUNK_LAYERS = ("num_layers_per_virtual_pipeline_stage", "layers_per_virtual_stage")
+CHUNKS, CHUNK_LAYERS = "virtual_pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage"
 LAYOUT = ("pipeline_model_parallel_layout",)
 
 
@@ -48,36 +50,24 @@ class Wish:
     """The engine's override string; None for its default rule."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Further options of the engine's split."""
-    chunk_layers: int | None = None
-    """Layers of each virtual stage, which give the number of chunks."""
     evidence: tuple[Evidence, ...] = ()
     """What asks for it."""
-
-    def chunks(self, layers: int, stages: int) -> dict[str, object]:
-        """Options for a model of so many layers."""
-        found = dict(self.options)
-        if self.chunk_layers and layers % (stages * self.chunk_layers) == 0:
-            found["virtual_pipeline_model_parallel_size"] = layers // stages // self.chunk_layers
-        return found
 
 
 def wishes(placement: Placement) -> list[Wish]:
     """Every split that is asked for: the plan's, else those of variables and commands, else the default."""
-    declared = override_of(placement.plan)
-    options, chunk_layers, evidence = megatron_options(placement)
-    if declared is not None:
+    plan = placement.plan
+    declared, own = override_of(plan), options_of(plan)
+    options, evidence = megatron_options(placement)
+    if declared is not None or own:
+        shown = declared or ", ".join(f"{name} {value}" for name, value in own.items())
         return [
-            Wish(
-                declared,
-                options,
-                chunk_layers,
-                (Evidence(source="plan", fact=f"layers {declared}"), *evidence),
-            )
+            Wish(declared, {**options, **own}, (Evidence(source="plan", fact=f"layers {shown}"), *evidence))
         ]
     asked = {**overrides_of_nodes(placement), **stated_overrides(placement)}
-    return [
-        Wish(override, options, chunk_layers, (where, *evidence)) for override, where in sorted(asked.items())
-    ] or [Wish(None, options, chunk_layers, evidence)]
+    return [Wish(override, options, (where, *evidence)) for override, where in sorted(asked.items())] or [
+        Wish(None, options, evidence)
+    ]
 
 
 def stated_overrides(placement: Placement) -> dict[str, Evidence]:
@@ -90,7 +80,7 @@ def stated_overrides(placement: Placement) -> dict[str, Evidence]:
     facts = [fact for fact in facts_of(placement, "option") if name is not None and fact.name == name]
     if engine in STATED_BY_FLAG:
         facts += facts_of(placement, "layers")
-        facts += [fact for fact in options_of(placement, "megatron") if spelled(fact) in LAYOUT]
+        facts += [fact for fact in stated_options(placement, "megatron") if spelled(fact) in LAYOUT]
     return {f.value: read_at(f.at, f"{f.name or 'layers'} {f.value}") for f in facts}
 
 
@@ -109,26 +99,22 @@ def overrides_of_nodes(placement: Placement) -> dict[str, Evidence]:
     return found
 
 
-def megatron_options(placement: Placement) -> tuple[dict[str, object], int | None, tuple[Evidence, ...]]:
-    """(options of the split, layers of a virtual stage, where they are stated)."""
+def megatron_options(placement: Placement) -> tuple[dict[str, object], tuple[Evidence, ...]]:
+    """(options of the split, where they are stated). A log also shows the number of chunks that it derived."""
     options: dict[str, object] = {}
-    chunk_layers = None
     evidence = []
-    for fact in options_of(placement, "megatron"):
-        name, value = spelled(fact), number(fact.value)
-        if name in CHUNK_LAYERS and value:
-            chunk_layers = value
-        elif name in OPTIONS:
-            options[OPTIONS[name]] = (
-                value if value is not None else fact.value.lower() not in ("false", "none")
-            )
-        else:
+    for fact in stated_options(placement, "megatron"):
+        name, value = OPTIONS.get(spelled(fact)), number(fact.value)
+        if name is None or (value is None and fact.value.lower() == "none"):
             continue
+        options[name] = value if value is not None else fact.value.lower() != "false"
         evidence.append(read_at(fact.at, f"{fact.name} {fact.value}"))
-    return options, chunk_layers, tuple(evidence)
+    if CHUNKS in options:
+        options.pop(CHUNK_LAYERS, None)
+    return options, tuple(evidence)
 
 
-def options_of(placement: Placement, engine: str) -> list[JobFact]:
+def stated_options(placement: Placement, engine: str) -> list[JobFact]:
     """Options of commands and logs, where the plan is of this engine."""
     return facts_of(placement, "option") if placement.plan.engine == engine else []
 

@@ -10,23 +10,40 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import yaml
 
 from topocheck.errors import PlanError
 
-__all__ = ["MERGE", "NUMBER", "TEXT", "compose", "describe", "is_plain", "line_of", "quoted"]
+__all__ = [
+    "MERGE",
+    "NUMBER",
+    "TEXT",
+    "amount",
+    "compose",
+    "describe",
+    "flag",
+    "is_plain",
+    "line_of",
+    "quoted",
+]
 
 LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-MERGE, NUMBER, TEXT = (f"tag:yaml.org,2002:{kind}" for kind in ("merge", "int", "str"))
+MERGE, NUMBER, TEXT, FRACTION, FLAG = (
+    f"tag:yaml.org,2002:{kind}" for kind in ("merge", "int", "str", "float", "bool")
+)
+AMOUNT = re.compile(r"(0|[1-9][0-9]{0,8})(\.[0-9]{1,9})?")
 
 MAX_DEPTH = 20
 """Nesting beyond this is an attack on the parser: a plan nests three deep."""
 
-UNREADABLE = re.compile(
-    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
-)
-"""What YAML does not take, and the Unicode line breaks, after which its line numbers are not an editor's."""
+ORDINARY = re.compile(r"[\t\n\r\x20-\x7e]*")
+UNREADABLE = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+"""What YAML does not take, and the Unicode line breaks, after which its line numbers are not an editor's.
+
+Compiling it takes as long as starting Python four times: it is done for text beyond ASCII alone.
+"""
 
 WORDS = {
     "null": "the empty value",
@@ -39,7 +56,7 @@ BASES = ((":", "a number to the base 60"), ("x", "hexadecimal"), ("b", "binary")
 
 def compose(text: str, source: str, loader: type[yaml.SafeLoader] = LOADER) -> yaml.MappingNode:
     """Node tree of the only document of `text`, which is a mapping. Raises PlanError."""
-    if bad := UNREADABLE.search(text):
+    if bad := unreadable(text):
         line = text.count("\n", 0, bad.start()) + 1
         raise PlanError(
             f"holds the character U+{ord(bad[0]):04X} and is no plain text", path=source, line=line
@@ -59,6 +76,11 @@ def compose(text: str, source: str, loader: type[yaml.SafeLoader] = LOADER) -> y
             problem, path=source, line=line_of(root), fix="start with 'engine: vllm' or another engine"
         )
     return root
+
+
+def unreadable(text: str) -> re.Match[str] | None:
+    """The first character that a plan cannot hold."""
+    return None if ORDINARY.fullmatch(text) else re.search(UNREADABLE, text)
 
 
 def _screen(events: Iterable[Any], source: str) -> None:
@@ -86,6 +108,32 @@ def _not_yaml(error: yaml.YAMLError, text: str, source: str) -> PlanError:
     there = text.splitlines()[mark.line : mark.line + 1]
     fix = "indent with spaces, not with tabs" if "\t" in "".join(there) else ""
     return PlanError(problem, path=source, line=mark.line + 1, fix=fix)
+
+
+def amount(node: yaml.Node, what: str, bounds: msgspec.Meta, source: str) -> float:
+    """A decimal number within bounds: 5, 0.25. Raises PlanError for anything else, `1e3` and `25%` too."""
+    text = node.value if isinstance(node, yaml.ScalarNode) else ""
+    if node.tag in (NUMBER, FRACTION) and AMOUNT.fullmatch(text) and _within(float(text), bounds):
+        return float(text)
+    most = f"at most {bounds.le}" if bounds.le is not None else f"below {bounds.lt}"
+    problem = f"expected a number above {bounds.gt} and {most} for {what}, got {describe(node)}"
+    percent = re.fullmatch(r"([0-9]{1,2})\s*%", text)
+    fix = f"write {int(percent[1]) / 100:g}" if percent else "write digits, for instance 0.2"
+    raise PlanError(problem, path=source, line=line_of(node), fix=fix)
+
+
+def flag(node: yaml.Node, what: str, source: str) -> bool:
+    """True or false. Raises PlanError for anything else, `yes` and `on` too."""
+    text = node.value if isinstance(node, yaml.ScalarNode) and node.tag == FLAG else ""
+    if text in ("true", "false"):
+        return bool(text == "true")
+    problem = f"expected true or false for {what}, got {describe(node)}"
+    raise PlanError(problem, path=source, line=line_of(node), fix="write true or false")
+
+
+def _within(number: float, bounds: msgspec.Meta) -> bool:
+    gt, le, lt = bounds.gt, bounds.le, bounds.lt
+    return (gt is None or number > gt) and (le is None or number <= le) and (lt is None or number < lt)
 
 
 def line_of(node: Any) -> int:

@@ -10,11 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
 
 from topocheck.launchers.allowed import allowed
 from topocheck.probes.capture.printed_fields import parse_fields
 from topocheck.probes.capture.prompt import Section, sections
 from topocheck.probes.capture.reading import Note, Reading, Text
+from topocheck.probes.node.ranks import claim
+from topocheck.probes.node.visibility import Visible
 from topocheck.snapshot import SCHEMA, At, FullSnapshot, Host, Identity, JobFact, Source
 
 __all__ = ["KIND", "parse"]
@@ -52,6 +57,8 @@ class Listing:
     """Value and line by name, names of the allow-list alone."""
     others: dict[str, tuple[str, int]] = field(default_factory=dict)
     """A second value and its line, of variables that have one."""
+    several: bool = False
+    """It is the listings of several processes run together."""
     lines: set[int] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
 
@@ -72,7 +79,7 @@ class Listing:
 
     def settle(self) -> None:
         """Variables with two values: a contradiction, unless listings of several processes run together."""
-        several = any(OF_A_PROCESS.fullmatch(name) for name in self.others)
+        several = self.several = any(OF_A_PROCESS.fullmatch(name) for name in self.others)
         for name, (value, line) in self.others.items():
             first, where = self.variables[name]
             if not several:
@@ -226,8 +233,30 @@ def reading(text: Text, listing: Listing) -> Reading:
         identity=Identity(host=Host(name=listing.host)),
         environment=values,
         job=tuple(facts(text, listing)),
+        **claimed(text, listing, values),
     )
     return Reading(KIND, (snapshot,), frozenset(listing.lines), len(values), tuple(listing.notes))
+
+
+def claimed(text: Text, listing: Listing, values: dict[str, str]) -> dict[str, Any]:
+    """What launchers say of the node, and of each other, to the process whose variables these are.
+
+    Its rank is not taken: which process of which GPU it is, a listing does not show.
+    """
+
+    def at(variable: str) -> At:
+        line = listing.variables.get(variable, ("", min(listing.lines)))[1]
+        return At(source=text.source, line=line)
+
+    found = claim(values, Visible(None, "a listing of variables shows no devices"), name="listing")
+    node = None if found.node is None else replace(found.node, at=at(""))
+    if listing.several:
+        return {"node_claim": node}
+    return {
+        "node_claim": node,
+        "disagreements": tuple(replace(odd, at=at(odd.variable)) for odd in found.disagreements),
+        "nested": tuple(replace(one, at=at("")) for one in found.nested),
+    }
 
 
 def facts(text: Text, listing: Listing) -> Iterator[JobFact]:

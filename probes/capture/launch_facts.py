@@ -37,6 +37,11 @@ def state_launch(evidence: JobEvidence, line: Line, launch: Launch, role: str | 
         state_value(evidence, line, "requested-size", axis, size)
     state_value(evidence, line, "nodes", "", launch.own_nodes)
     state_value(evidence, line, "layers", "", launch.layers)
+    state_value(evidence, line, "order", "", launch.order)
+    for name, size in launch.model_sizes.items():
+        state_value(evidence, line, "model-size", name, size)
+    for file in launch.unread:
+        evidence.fact(line, "unread", file)
     state_node_rank(evidence, line, launch.node_rank, role)
     for subsystem, address in launch.rendezvous.items():
         state_value(evidence, line, "rendezvous", subsystem, address)
@@ -74,7 +79,7 @@ def state_value(evidence: JobEvidence, line: Line, kind: str, name: str, value: 
         return
     if value.unresolved:
         evidence.fact(line, "unresolved", value.text, value.origin)
-    elif value.number is not None or kind in {"layers", "rendezvous"}:
+    elif value.number is not None or kind in {"layers", "order", "rendezvous"}:
         evidence.fact(line, kind, value.text, name)
 
 

@@ -31,6 +31,12 @@ ARGUMENTS = {
     "expert_model_parallel_size": "expert",
     "expert_tensor_parallel_size": "expert_tensor",
 }
+MODEL = {
+    "num_layers": "layers",
+    "hidden_size": "hidden",
+    "num_attention_heads": "heads",
+    "num_experts": "experts",
+}
 OPTIONS = (
     "use_tp_pp_dp_mapping",
     "virtual_pipeline_model_parallel_size",
@@ -120,7 +126,9 @@ def arguments(evidence: JobEvidence, title: Line, text: Text) -> None:
             evidence.fact(line, "world", int(value))
         elif name in ARGUMENTS:
             evidence.sizes(line, "requested-size", [(ARGUMENTS[name], whole(value))])
-        elif name in OPTIONS and value not in {"None", "False"}:
+        if name in MODEL and whole(value):
+            evidence.fact(line, "model-size", int(value), MODEL[name])
+        if name in OPTIONS and value not in {"None", "False"}:
             evidence.fact(line, "option", value, "--" + name.replace("_", "-"))
 
 

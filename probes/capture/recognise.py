@@ -38,6 +38,7 @@ from topocheck.probes.capture import (
     nvlink_status,
     peer_matrix,
     process_titles,
+    ray_list,
     ray_status,
     sglang_log,
     show_gids,
@@ -96,6 +97,7 @@ PARSERS: tuple[Parser, ...] = (
     slurm_script.parse,
     manifest.parse,
     hostfile.parse,
+    ray_list.parse,
     ray_status.parse,
     mpi_ranks.parse,
 )

@@ -50,6 +50,8 @@ def parse(text: Text) -> list[Reading]:
         evidence.notes.append(Note(earlier, "ignored", "a later list of workers follows: not used"))
     if not closed:
         evidence.note(line, "cut", f"the list is cut after {len(workers)} workers")
+    evidence.engine = "vllm"
+    evidence.fact(line, "option", "ray", "--distributed-executor-backend")
     if closed and workers:
         evidence.fact(line, "world", len(workers))
     for rank, (node, gpus) in enumerate(workers):

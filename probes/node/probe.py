@@ -83,6 +83,7 @@ READERS = {
     "clock": Probe("state", "clock", "read_clock"),
 }
 AMD = Probe("gpus", "amd", "read_amd", in_tree=True)
+MODEL = Probe("model", "model_files", "read_model_files")
 WORKERS = Probe("ranks", "workers", "read_workers")
 
 PROBES = (*READERS, "gpus", "environment", "ranks")
@@ -106,6 +107,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """Running workers whose claims are wanted in place of this process's own."""
     workers: bool = False
     """All workers that are found are wanted."""
+    model: str | None = None
+    """Folder of the model whose files are wanted."""
 
     @property
     def of_workers(self) -> bool:
@@ -151,6 +154,8 @@ def start(request: Request, deadline: float) -> dict[str, Apart[Any]]:
     for name, probe in READERS.items():
         if name in asked and not probe.in_tree:
             running[name] = Apart(name, probe.part, partial(probe.read, roots))
+    if request.model is not None and not request.light:
+        running["model"] = Apart("model", "model", partial(MODEL.read, roots, request.model))
     tree, half = running.get("pci"), deadline - request.timeout_s / 2
     if "nics" in asked:
         nics = READERS["nics"]
@@ -190,6 +195,7 @@ def view(request: Request, gpus: NodeGpus, found: Mapping[str, Any], faults: Fau
         limits=found.get("limits") or Limits(),
         verbs=found.get("verbs"),
         files=tuple(map(without_secrets, found.get("files") or ())),
+        model=found.get("model"),
         state=State(
             gpus=gpus.states,
             nics=() if nics is None else nics.states,

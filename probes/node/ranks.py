@@ -13,10 +13,11 @@ from typing import NamedTuple
 from topocheck.launchers import claims
 from topocheck.launchers.allowed import PREFIXES, allowed
 from topocheck.launchers.launcher import Claim
+from topocheck.launchers.numbering import disagreements, nested
 from topocheck.launchers.resolve import RANK_FAMILIES, Resolution, resolve
 from topocheck.probes.node.reader import Kind, printable
 from topocheck.probes.node.visibility import Visible
-from topocheck.snapshot import NodeClaim, ProbeFault, RankClaim
+from topocheck.snapshot import FamilyDisagreement, NestedLaunch, NodeClaim, ProbeFault, RankClaim
 
 __all__ = ["Claimed", "claim", "job_variables", "local_rank", "scrubbed"]
 
@@ -45,6 +46,9 @@ OWN_NUMBERS = frozenset(
 )
 """Variables that number a process and so are its own: the claim holds what they say."""
 
+IN_GROUPS = frozenset({"lws", "jobset"})
+"""Launchers of several groups of pods or child jobs, each of which may be a world of its own."""
+
 OF_IMAGES = frozenset({"NCCL_VERSION"})
 """What images of CUDA set by themselves."""
 LONGEST = 4096
@@ -72,6 +76,10 @@ class Claimed(NamedTuple):
     """Its launcher started no other process on this node."""
     faults: tuple[ProbeFault, ...] = ()
     """What cannot be told, and what contradicts itself."""
+    disagreements: tuple[FamilyDisagreement, ...] = ()
+    """Other launchers that number it differently."""
+    nested: tuple[NestedLaunch, ...] = ()
+    """The launcher that started its launcher."""
 
 
 def claim(env: Mapping[str, str], visible: Visible, *, name: str, pid: int | None = None) -> Claimed:
@@ -81,18 +89,20 @@ def claim(env: Mapping[str, str], visible: Visible, *, name: str, pid: int | Non
     MPI communicator is kept whatever engine may ignore it.
     """
     found = resolve(env)
+    told = Claimed(disagreements=disagreements(found, env, pid=pid, at=by_probe), nested=nested(found))
     chosen, faults = found.chosen, list(numbers_at_odds(found, name))
     if chosen is None or chosen.rank is None:
         faults += why_not(found, name)
-        return Claimed(node=node_claim(found.node), faults=tuple(faults))
+        return told._replace(node=node_claim(found.node), faults=tuple(faults))
     if is_agent(chosen, visible):
         faults.append(agent(chosen, visible, name))
-        return Claimed(node=node_claim(chosen) or node_claim(found.node), faults=tuple(faults))
+        return told._replace(node=node_claim(chosen) or node_claim(found.node), faults=tuple(faults))
     gpu, reason = device_of(chosen, visible)
     if gpu is None:
         faults.append(ProbeFault(part="ranks", kind="not-supported", path=f"GPU of {name}", reason=reason))
     rank = RankClaim(
         rank=chosen.rank,
+        world=world_of(env, found),
         size=chosen.size,
         local_rank=chosen.local_rank,
         node_rank=chosen.node_rank,
@@ -100,12 +110,29 @@ def claim(env: Mapping[str, str], visible: Visible, *, name: str, pid: int | Non
         pid=pid,
         family=chosen.family,
     )
-    return Claimed(
+    return told._replace(
         rank=rank,
         node=node_claim(found.node) if chosen.node_rank is None else None,
         whole=chosen.local_size == 1 and not found.outer,
         faults=tuple(faults),
     )
+
+
+def world_of(env: Mapping[str, str], found: Resolution) -> str:
+    """Name of the world that the environment shows the process to be of; empty if it shows none.
+
+    It is a data replica of vLLM (vllm/envs.py VLLM_DP_RANK; the replicas of a dense model are worlds), or a
+    group of pods or a child job, whose index its launcher tells.
+    """
+    rank, size = env.get("VLLM_DP_RANK", ""), env.get("VLLM_DP_SIZE", "")
+    if all(text.isascii() and text.isdecimal() and len(text) < 10 for text in (rank, size)) and int(size) > 1:
+        return f"dp{int(rank)}"
+    claimed = (*((found.node,) if found.node else ()), *found.others)
+    return next((printable(one.world) for one in claimed if one.family in IN_GROUPS and one.world), "")
+
+
+def by_probe(variable: str) -> None:
+    """Variables of a live process were read by the rank probe, which has no lines."""
 
 
 def is_agent(chosen: Claim, visible: Visible) -> bool:
@@ -156,19 +183,7 @@ def node_claim(found: Claim | None) -> NodeClaim | None:
 
 
 def numbers_at_odds(found: Resolution, name: str) -> Iterator[ProbeFault]:
-    """Launchers that number one process differently, and numbers that exclude each other.
-
-    A launcher with another world size numbers something else: what the inner one was started by.
-    """
-    sizes = {claim.family: claim.size for claim in found.others}
-    own = found.chosen.size if found.chosen else None
-    for odd in found.disagreements:
-        if odd.what != "size" and sizes.get(odd.other_family) in (None, own):
-            reason = (
-                f"{odd.what.replace('_', ' ')} is {odd.value} by {odd.family} and {odd.other_value} by "
-                f"{odd.other_family}"
-            )
-            yield ProbeFault(part="ranks", kind="contradictory", path=name, reason=reason)
+    """Numbers of one launcher that exclude each other."""
     for note in found.chosen.notes if found.chosen else ():
         if note.kind == "contradictory":
             yield ProbeFault(part="ranks", kind="contradictory", path=name, reason=printable(note.text))

@@ -24,7 +24,18 @@ from topocheck.probes.node.ranks import Claimed, claim, job_variables
 from topocheck.probes.node.reader import MISSING, Reader
 from topocheck.probes.node.roots import Roots
 from topocheck.probes.node.visibility import Visible, container_gpus, visible_gpus
-from topocheck.snapshot import At, GpuId, Host, JobFact, Limits, NodeClaim, ProbeFault, RankClaim
+from topocheck.snapshot import (
+    At,
+    FamilyDisagreement,
+    GpuId,
+    Host,
+    JobFact,
+    Limits,
+    NestedLaunch,
+    NodeClaim,
+    ProbeFault,
+    RankClaim,
+)
 
 __all__ = ["Workers", "parse_environ", "parse_parent", "parse_title", "read_workers"]
 
@@ -63,6 +74,10 @@ class Workers:
     """Claims of those that a launcher gave ranks."""
     node: NodeClaim | None = None
     """The node's rank, if no claim of a rank holds it."""
+    disagreements: tuple[FamilyDisagreement, ...] = ()
+    """Launchers that number one of them differently."""
+    nested: tuple[NestedLaunch, ...] = ()
+    """Launchers that were started by launchers, each once."""
     job: tuple[JobFact, ...] = ()
     """What engines' titles say."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -105,6 +120,8 @@ def read_workers(
     result = Workers(
         ranks=tuple(sorted(ranked, key=lambda one: (one.rank, one.pid or 0))),
         node=agreed(claimed.node for claimed in claims.values()),
+        disagreements=tuple(odd for claimed in claims.values() for odd in claimed.disagreements),
+        nested=tuple(dict.fromkeys(one for claimed in claims.values() for one in claimed.nested)),
         job=titles(found, gpus, holders, host),
         environment=shared_variables(found),
         limits=shared_limits(reader, roots, found),

@@ -10,7 +10,7 @@ import click
 from topocheck.checklist import Gate
 from topocheck.cli.output import colour_wanted, one_each, write_file, write_outputs
 from topocheck.cli.streams import say, show
-from topocheck.cli.verify import check
+from topocheck.cli.verify import Declared, check
 from topocheck.demo.job import TAKEN_AT
 from topocheck.demo.scenario import EVIDENCE, SCENARIOS
 from topocheck.errors import UsageError
@@ -53,7 +53,7 @@ def demo(  # noqa: PLR0917 - one parameter an option
     write_inputs(place, files_of(scenario), again(place))
     say(f"inputs in {place}; the same again: {again(place)}")
     report = check(
-        read_plan(place / "plan.yaml"),
+        Declared(read_plan(place / "plan.yaml")),
         [str(place / EVIDENCE)],
         Gate(),
         at=TAKEN_AT,

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from topocheck.commands import origins, parse_command, to_plan, world_of
+import click
+
+from topocheck.declared import Order
 from topocheck.errors import UsageError
 from topocheck.hostlist import MAX_NODES, expand
-from topocheck.launchers.allowed import allowed
 from topocheck.plan import Plan
 
-__all__ = ["Launched", "launched", "split_command"]
+__all__ = ["Launched", "TakesCommand", "in_order", "launched", "read_nodes", "split_command"]
 
 Launched = tuple[Plan, int | None, list[str]]
 """Plan, ranks that its launcher starts if it says so, and where each value comes from."""
+
+
+class TakesCommand(click.Command):
+    """Takes the words after `--` as a launch command: click would read them as options and a path."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set the command aside."""
+        before, ctx.obj = split_command(args)
+        return super().parse_args(ctx, before)
 
 
 def split_command(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
@@ -31,13 +42,24 @@ def launched(command: Sequence[str], nodes: str | None) -> Launched:
 
     `nodes` is what the command leaves open: a number, or names as Slurm lists them. Raises UsageError.
     """
+    return in_order(command, nodes)[0]
+
+
+def in_order(command: Sequence[str], nodes: str | None) -> tuple[Launched, Order]:
+    """The same, and where the command's launcher puts the ranks."""
     if not command:
         raise UsageError("there is no command after --: give the launch command, for instance vllm serve ...")
+    # Only where a command is given: to import its parsers takes longer than to verify a small job.
+    from topocheck.commands import origins, parse_command, to_plan, world_of  # noqa: PLC0415
+    from topocheck.commands.rankorder import rank_order  # noqa: PLC0415
+    from topocheck.launchers.allowed import allowed  # noqa: PLC0415
+
     folder, given = Path(), None if nodes is None else read_nodes(nodes)
     variables = {name: value for name, value in os.environ.items() if allowed(name)}
     launch = parse_command(command, folder, variables)
     plan = to_plan(launch, nodes=given, folder=folder)
-    return plan, world_of(launch), origins(launch, nodes=given, folder=folder)
+    order = partial(rank_order, launch, named=isinstance(given, list), folder=folder)
+    return (plan, world_of(launch), origins(launch, nodes=given, folder=folder)), order
 
 
 def read_nodes(text: str) -> int | list[str]:

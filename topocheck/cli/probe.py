@@ -38,6 +38,7 @@ NAMES = click.Choice(sorted(PROBES))
 @click.option("--redact", is_flag=True, help="Pseudonyms for hosts, addresses, UUIDs, serials.")
 @click.option("--pid", type=click.IntRange(min=1), multiple=True, help="Claims of a running worker.")
 @click.option("--processes", is_flag=True, help="Claims of all running workers that are found.")
+@click.option("--model", metavar="FOLDER", help="Digests of a model's files: config, names and sizes.")
 @click.option("-o", "--output", metavar="FILE", default="-", help="File for the snapshot  [default: stdout]")
 def probe(  # noqa: PLR0917 - one parameter an option
     timeout: float,
@@ -48,6 +49,7 @@ def probe(  # noqa: PLR0917 - one parameter an option
     redact: bool,
     pid: tuple[int, ...],
     processes: bool,
+    model: str | None,
     output: str,
 ) -> None:
     """Print one JSON snapshot of the node that it runs on, in one line.
@@ -65,6 +67,7 @@ def probe(  # noqa: PLR0917 - one parameter an option
         run=run,
         pids=pid,
         workers=processes,
+        model=model,
     )
     if not request.names:
         raise UsageError("--only and --skip leave no probe to ask")

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import click
 import msgspec
 
 from topocheck.checklist import Gate, build_report
+from topocheck.claims import claimed_size, united
+from topocheck.cli.launched import TakesCommand, launched, read_nodes
 from topocheck.cli.output import colour_wanted, one_each, write_outputs
 from topocheck.errors import UsageError
 from topocheck.gather.files import arguments, gather, split_label
 from topocheck.inventory import Inventory
+from topocheck.origin import Origin
 from topocheck.placed import placement_report
 from topocheck.placement import place
-from topocheck.plan import BASES, Basis, Plan
+from topocheck.plan import BASES, Basis, Plan, Policy
 from topocheck.planfile import derive, read_plan
 from topocheck.report import Report
 from topocheck.rules import RULES
 from topocheck.verify import run_rules
 
-__all__ = ["check", "verify"]
+__all__ = ["Declared", "check", "verify"]
 
 
-@click.command()
+@click.command(cls=TakesCommand)
 @click.option("--plan", "plan_path", metavar="PLAN", help="Plan file; - is standard input.")
 @click.option("--json", "json_path", metavar="PATH", help="Write the report as JSON; - is standard output.")
 @click.option("--html", "html_path", metavar="PATH", help="Write the report as one HTML file.")
@@ -46,8 +50,13 @@ __all__ = ["check", "verify"]
 @click.option("--at", metavar="TIME", help="The `now` of the run, RFC 3339  [default: the clock]")
 @click.option("--color/--no-color", "colour", default=None, help="Colour  [default: if stdout is a terminal]")
 @click.option("-v", "--verbose", is_flag=True, help="Every rule, and the Rank -> Stage -> node -> GPU table.")
-@click.argument("evidence", nargs=-1, metavar="EVIDENCE...")
+@click.option(
+    "--nodes", metavar="N|NAMES", help="Nodes, where neither evidence nor COMMAND says them."
+)
+@click.argument("evidence", nargs=-1, metavar="EVIDENCE... [-- COMMAND...]")
+@click.pass_context
 def verify(  # noqa: PLR0917 - one parameter an option
+    context: click.Context,
     plan_path: str | None,
     json_path: str | None,
     html_path: str | None,
@@ -57,29 +66,52 @@ def verify(  # noqa: PLR0917 - one parameter an option
     at: str | None,
     colour: bool | None,
     verbose: bool,
+    nodes: str | None,
     evidence: tuple[str, ...],
 ) -> int:
-    """Verify evidence against a plan: snapshots, captured text, folders, -, or LABEL=FILE."""
+    """Verify evidence against a plan: snapshots, captured text, folders, -, or LABEL=FILE.
+
+    Without --plan a launch COMMAND after -- declares the plan, else the sizes that the evidence itself shows
+    are used; the report says where each comes from.
+    """
     wanted = one_each({"json": json_path, "html": html_path})
     if plan_path == "-" and any(split_label(name)[1] == "-" for name in evidence):
         raise UsageError("standard input is either the plan or evidence: give one of the two as a file")
-    plan = needed_plan(plan_path)
-    gate = Gate(fail_on, min_basis or plan.policy.min_basis or "predicted", exit_zero)
+    declared = declared_by(plan_path, context.obj, nodes)
+    policy = Policy() if declared.plan is None else declared.plan.policy
+    gate = Gate(fail_on, min_basis or policy.min_basis or "predicted", exit_zero)
     report = check(
-        plan, list(evidence), gate, at=moment(at), whole=bool(wanted) or verbose, digests=bool(wanted)
+        declared, list(evidence), gate, at=moment(at), whole=bool(wanted) or verbose, digests=bool(wanted)
     )
     write_outputs(report, wanted, colour=colour_wanted(colour), verbose=verbose)
     return report.exit_code
 
 
-def needed_plan(path: str | None) -> Plan:
-    """The plan. Raises UsageError without one."""
-    if path is None:
-        raise UsageError(
-            "verify needs a plan: give --plan FILE with three lines (engine: vllm; parallel: {tensor: 4, "
-            "pipeline: 2}; nodes: 2)"
-        )
-    return read_plan(path)
+class Declared(NamedTuple):
+    """What the user declares beside the evidence."""
+
+    plan: Plan | None
+    """None where the evidence itself is to show it."""
+    world: int | None = None
+    """Ranks that the launcher of a command starts."""
+    said: Sequence[str] = ()
+    """Where each value of a command's plan comes from."""
+    nodes: int | Sequence[str] | None = None
+    """Nodes, where the evidence does not say them."""
+
+
+def declared_by(path: str | None, command: tuple[str, ...] | None, nodes: str | None) -> Declared:
+    """The plan of a file or of a launch command. Raises UsageError for both, and for nodes beside a file."""
+    if path is not None and command is not None:
+        raise UsageError("give either --plan or -- and a launch command, not both")
+    if path is not None and nodes is not None:
+        raise UsageError("--nodes is for a job without a plan file: in the file, write `nodes:`")
+    if path is not None:
+        return Declared(read_plan(path))
+    if command is not None:
+        plan, world, said = launched(command, nodes)
+        return Declared(plan, world, said)
+    return Declared(None, nodes=None if nodes is None else read_nodes(nodes))
 
 
 def moment(at: str | None) -> str:
@@ -96,14 +128,24 @@ def moment(at: str | None) -> str:
     return moved.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def check(plan: Plan, evidence: list[str], gate: Gate, *, at: str, whole: bool, digests: bool) -> Report:
+def check(
+    declared: Declared, evidence: list[str], gate: Gate, *, at: str, whole: bool, digests: bool
+) -> Report:
     """Gather, place, run the rules, report. `whole` adds the placement table."""
     gc.disable()  # evidence is frozen and has no cycles: collecting it again and again only costs
     try:
         inventory = Inventory()
         inputs = gather(arguments(evidence), inventory, digests=digests)
-        plan = derive(plan, claimed_world(inventory))
-        placement = place(plan, inventory)
+        plan, origin = plan_of(declared, inventory)
+        if plan.worlds != 1 or (plan.parallel.data or 1) > 1:
+            # Imported only where there may be several worlds: most jobs have one.
+            from topocheck.worldreport import of_worlds, worlds_report  # noqa: PLC0415
+
+            judgement, origin = of_worlds(plan, inventory, RULES, origin)
+            if judgement is not None:
+                return worlds_report(judgement, inputs, at=at, gate=gate, whole=whole)
+        inventory.claims = united(inventory.claims)
+        placement = place(plan, inventory, origin)
         results = run_rules(RULES, placement)
         report = build_report(placement, results, inputs, at=at, gate=gate)
         if whole:
@@ -113,7 +155,12 @@ def check(plan: Plan, evidence: list[str], gate: Gate, *, at: str, whole: bool, 
     return report
 
 
-def claimed_world(inventory: Inventory) -> int | None:
-    """World size that all processes claim; None if none does or they differ."""
-    claims = inventory.claims.get("")
-    return next(iter(claims.sizes)) if claims is not None and len(claims.sizes) == 1 else None
+def plan_of(declared: Declared, inventory: Inventory) -> tuple[Plan, Origin]:
+    """The plan in force and where it comes from: what was declared, else what the evidence shows."""
+    if declared.plan is None:
+        # Imported only where it is needed: what reads launch commands takes longer than a small job.
+        from topocheck.evident import evident  # noqa: PLC0415
+
+        return evident(inventory, declared.nodes)
+    plan = derive(declared.plan, declared.world or claimed_size(inventory.claims))
+    return plan, Origin(said=tuple(declared.said))

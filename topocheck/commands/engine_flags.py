@@ -50,8 +50,8 @@ class EngineFlags:
     """topocheck can read the configuration files that its flags name."""
     defaults: Mapping[str, str] = field(default_factory=dict)
     """Axis -> what the engine does if the command does not set it, in words."""
-    splitting: tuple[str, ...] = ()
-    """Settings that change the split of layers and that a plan has no word for."""
+    splitting: Mapping[str, str] = field(default_factory=dict)
+    """Setting that changes the split of layers -> its word under `layers:` of a plan."""
     ranks_from_launcher: bool = False
     """The launcher's processes are its ranks; otherwise it starts its own."""
     one_node: str = ""

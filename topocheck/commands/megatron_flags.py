@@ -28,6 +28,7 @@ TABLE = Table(
         "layers-per-virtual-stage": "--num-layers-per-virtual-pipeline-stage",
         "first-stage-layers": "--decoder-first-pipeline-num-layers",
         "last-stage-layers": "--decoder-last-pipeline-num-layers",
+        "mtp-layers": "--mtp-num-layers",
         "model.layers": "--num-layers",
         "model.hidden": "--hidden-size",
         "model.heads": "--num-attention-heads",
@@ -39,18 +40,20 @@ TABLE = Table(
         "use-tp-pp-dp-mapping": "--use-tp-pp-dp-mapping",
         "account-for-embedding": "--account-for-embedding-in-pipeline-split",
         "account-for-loss": "--account-for-loss-in-pipeline-split",
+        "untied": "--untie-embeddings-and-output-weights",
     },
     abbreviated=True,
 )
 
-SPLITTING = (
-    "virtual-stages",
-    "layers-per-virtual-stage",
-    "first-stage-layers",
-    "last-stage-layers",
-    "account-for-embedding",
-    "account-for-loss",
-)
+SPLITTING = {
+    "first-stage-layers": "first_stage",
+    "last-stage-layers": "last_stage",
+    "account-for-embedding": "account_for_embedding",
+    "account-for-loss": "account_for_loss",
+    "virtual-stages": "virtual_stages",
+    "layers-per-virtual-stage": "layers_per_virtual_stage",
+    "mtp-layers": "mtp_layers",
+}
 
 
 def arguments(words: Sequence[str], starters: Sequence[Starter]) -> Sequence[str] | None:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-from msgspec import structs
+from typing import Literal
 
 from topocheck.commands.command import FLAGS
 from topocheck.commands.launch import Launch, Stated
 from topocheck.engines import ENGINES
 from topocheck.errors import PlanError, UsageError
 from topocheck.modelconfig import read_config
-from topocheck.plan import Model, NodeRange, Parallel, Plan
+from topocheck.plan import Layers, Model, NodeRange, Parallel, Plan
 
 __all__ = ["origins", "to_plan", "world_of"]
 
 RANGE = re.compile(r"([0-9]{1,7}):([0-9]{1,7})")
 MOST_SHOWN = 12
 """Flags that are listed one by one."""
+RAY = ("vllm", "sglang")
+"""Engines that Ray can place."""
 LOOSE = ("vllm",)
 """Engines whose executor decides over nodes if the command names none."""
 
@@ -45,7 +46,7 @@ def origins(
     defaults = FLAGS[plan.engine].defaults
     given = {*launch.sizes, *(line.split()[0] for line in said)}
     found += [f"{axis} {why}" for axis, why in defaults.items() if axis not in given]
-    found += [*_named(launch), *launch.notes]
+    found += [*_named(launch), *_model_flags(launch, plan), *launch.notes]
     return found
 
 
@@ -68,6 +69,16 @@ def _named(launch: Launch) -> Iterator[str]:
         yield f"not used: {len(unknown) - MOST_SHOWN} further flags"
 
 
+def _model_flags(launch: Launch, plan: Plan) -> Iterator[str]:
+    if launch.engine == "megatron" and plan.model is not None and plan.model.tied is not None:
+        untied = launch.options.get("untied")
+        default = "tied true, Megatron's default without --untie-embeddings-and-output-weights"
+        yield default if untied is None else f"tied {str(plan.model.tied).lower()}: {untied.origin}"
+    for name, word in FLAGS[launch.engine or ""].splitting.items():
+        if name in launch.options:
+            yield f"layers.{word} {launch.options[name].text}: {launch.options[name].origin}"
+
+
 def _read(launch: Launch, nodes: int | Sequence[str] | None, folder: Path | None) -> tuple[Plan, list[str]]:
     if launch.engine is None:
         raise UsageError(_no_engine(launch))
@@ -82,13 +93,24 @@ def _read(launch: Launch, nodes: int | Sequence[str] | None, folder: Path | None
     counted = _nodes(launch, nodes, sizes, said)
     plan = Plan(
         engine=launch.engine,
+        launcher=_launcher(launch, said),
         parallel=Parallel(**sizes),
         nodes=counted,
         order=None if launch.order is None else launch.order.text,
-        layers=None if launch.layers is None else launch.layers.text,
-        model=_model(launch, folder, said),
+        layers=_layers(launch),
+        model=_model(launch, folder),
     )
     return plan, said
+
+
+def _launcher(launch: Launch, said: list[str]) -> Literal["ray"] | None:
+    """Ray, where the command gives it the ranks."""
+    backend, own = launch.options.get("distributed-executor-backend"), launch.options.get("use-ray")
+    told = backend if backend is not None and backend.text == "ray" else own
+    if told is None or launch.engine not in RAY:
+        return None
+    said.append(f"launcher ray: {told.origin}")
+    return "ray"
 
 
 def _no_engine(launch: Launch) -> str:
@@ -149,32 +171,41 @@ def _open_nodes(launch: Launch, why: str, sizes: dict[str, int], said: list[str]
     if why and not launch.starters:
         said.append(f"nodes 1: {why}")
         return 1
-    through = " under Ray" if backend is not None and backend.text == "ray" else ""
+    ray = backend is not None and backend.text == "ray"
+    through, order = (" under Ray", ", this one first") if ray else ("", " in node-rank order")
     raise UsageError(
         f"the command does not say on how many nodes {ENGINES[launch.engine or ''].title} runs{through}: "
-        "give --nodes N, or names in node-rank order: --nodes a,b"
+        f"give --nodes N, or names{order}: --nodes a,b"
     )
 
 
-def _model(launch: Launch, folder: Path | None, said: list[str]) -> Model | None:
-    """Sizes of the model from the flags, else from the config.json of a local folder.
+def _layers(launch: Launch) -> Layers | None:
+    """The engine's override, or with further options of its layer split a mapping of them.
 
-    Without its number of layers if the command splits them in a way that a plan cannot say.
+    Raises UsageError for an option that is no number yet.
     """
-    model = _whole_model(launch, folder)
-    splitting = [name for name in FLAGS[launch.engine or ""].splitting if name in launch.options]
-    if model is None or model.layers is None or not splitting:
-        return model
-    origins_ = ", ".join(launch.options[name].origin for name in splitting)
-    said.append(f"layers are left out: a plan does not take {origins_}")
-    return structs.replace(model, layers=None)
+    splitting = FLAGS[launch.engine or ""].splitting
+    given = {word: launch.options[name] for name, word in splitting.items() if name in launch.options}
+    if not given:
+        return None if launch.layers is None else launch.layers.text
+    kinds = {option.word or option.name: option.kind for option in ENGINES[launch.engine or ""].options}
+    options: dict[str, int | bool | str | tuple[float, ...]] = {}
+    for word, value in given.items():
+        if kinds[word] == "number":
+            options[word] = 0 if value.text == "0" else _number(word, value)
+        else:
+            options[word] = value.text != "false" if kinds[word] == "flag" else value.text
+    return options if launch.layers is None else {"layout": launch.layers.text, **options}
 
 
-def _whole_model(launch: Launch, folder: Path | None) -> Model | None:
+def _model(launch: Launch, folder: Path | None) -> Model | None:
+    """Sizes of the model from the flags, else from the config.json of a local folder."""
     fields = set(Model.__struct_fields__)
     sizes = {name: value.number for name, value in launch.model_sizes.items() if name in fields}
     if known := {name: number for name, number in sizes.items() if number}:
-        return Model(**known)
+        untied = launch.options.get("untied")
+        tied = None if launch.engine != "megatron" else untied is None or untied.text == "false"
+        return Model(**known, tied=tied)
     if folder is None or launch.model is None or launch.model.unresolved:
         return None
     try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from topocheck.commands.engine_flags import EngineFlags, Settings
 from topocheck.commands.flags import Table
-from topocheck.commands.launch import Launch, Starter
+from topocheck.commands.launch import Launch, Starter, Stated
 from topocheck.commands.megatron_flags import data_size
 from topocheck.commands.wrappers import tool
 
@@ -21,7 +21,7 @@ TABLE = Table(
         "data_shard": "--parallelism.data-parallel-shard-degree --training.data-parallel-shard-degree",
         "context": "--parallelism.context-parallel-degree --experimental.context-parallel-degree",
         "expert": "--parallelism.expert-parallel-degree",
-        "schedule": "--parallelism.pipeline-parallel-schedule",
+        "schedule": "--parallelism.pipeline-parallel-schedule --experimental.pipeline-parallel-schedule",
         "first-stage-less-layers": "--parallelism.pipeline-parallel-first-stage-less-layers",
         "last-stage-less-layers": "--parallelism.pipeline-parallel-last-stage-less-layers",
         "layers-per-stage": "--parallelism.pipeline-parallel-layers-per-stage",
@@ -32,6 +32,18 @@ TABLE = Table(
 )
 
 
+SPLITTING = {
+    "first-stage-less-layers": "first_stage_less_layers",
+    "last-stage-less-layers": "last_stage_less_layers",
+    "layers-per-stage": "layers_per_stage",
+    "virtual-stages": "virtual_stages",
+    "style": "style",
+}
+LOOPED = {"interleaved1f1b", "interleavedzerobubble", "loopedbfs"}
+FOLDED = {"zbvzerobubble", "dualpipev"}
+"""Schedules of several stages a rank (torch.distributed.pipelining.schedules), names in small letters."""
+
+
 def arguments(words: Sequence[str], starters: Sequence[Starter]) -> Sequence[str] | None:
     """`torchtitan.train`, its run_train.sh, or a script with torchtitan's sections."""
     own = tool(words[0]) == "run_train.sh" or words[0].startswith("torchtitan.")
@@ -40,10 +52,17 @@ def arguments(words: Sequence[str], starters: Sequence[Starter]) -> Sequence[str
 
 
 def adapt(settings: Settings) -> None:
-    """A shard size of -1 takes what the processes leave; it is not stated then."""
+    """A shard size of -1 takes what the processes leave; it is not stated then. A schedule has its stages."""
     shard = settings.stated.get("data_shard")
     if shard is not None and shard.text == "-1":
         del settings.stated["data_shard"]
+    schedule = settings.stated.get("schedule")
+    name = schedule.text.lower() if schedule is not None else ""
+    if schedule is not None and name in LOOPED | FOLDED:
+        if "layers-per-stage" not in settings.stated:
+            settings.stated["virtual-stages"] = Stated("2", f"{schedule.origin} {schedule.text}")
+        if name in FOLDED:
+            settings.stated["style"] = Stated("v", f"{schedule.origin} {schedule.text}")
 
 
 def fill(launch: Launch, sizes: dict[str, int], said: list[str]) -> None:
@@ -60,6 +79,7 @@ FLAGS = EngineFlags(
     engine="torchtitan",
     table=TABLE,
     arguments=arguments,
+    splitting=SPLITTING,
     ranks_from_launcher=True,
     adapt=adapt,
     reads_config=False,

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
+from topocheck.engines.engine import (
+    Engine,
+    Sizes,
+    all_sizes,
+    as_launched,
+    axes_of,
+    block_slots,
+    no_order,
+)
 from topocheck.engines.layers import check_split, contiguous, declared_counts
 from topocheck.engines.layout import LayerSplit, Layout, Lines
 from topocheck.errors import LayoutError
@@ -49,6 +57,14 @@ def split(
     return contiguous(counts, "accelerate: one stage")
 
 
+def node_arguments(node: int, names: Sequence[str], ranks: Sequence[int]) -> str:
+    """`accelerate launch` (commands/launch.py): the machine rank, and the processes of all machines."""
+    return (
+        f"accelerate launch --num_machines {len(names)} --machine_rank {node} --num_processes {sum(ranks)} "
+        f"--main_process_ip {names[0]} --main_process_port 29500"
+    )
+
+
 ENGINE = Engine(
     name="accelerate",
     title=TITLE,
@@ -57,4 +73,6 @@ ENGINE = Engine(
     layout=layout,
     split=split,
     slots=block_slots,
+    gpus=as_launched,
+    node_arguments=node_arguments,
 )

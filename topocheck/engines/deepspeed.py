@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import inf
 
-from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
+from topocheck.engines.engine import (
+    Engine,
+    Option,
+    Sizes,
+    all_sizes,
+    as_launched,
+    axes_of,
+    block_slots,
+    no_order,
+)
 from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts, even_counts
 from topocheck.engines.layout import LayerSplit, Layout, Lines, Slots
 from topocheck.errors import LayoutError, UnknownLayoutError
@@ -19,7 +28,8 @@ __all__ = ["ENGINE"]
 
 TITLE = "DeepSpeed"
 ORDER = ("pipeline", "data", "tensor")
-OPTIONS = ("partition_method", "weights")
+OPTIONS = (Option("partition_method", "text"), Option("weights", "numbers"))
+NAMES = tuple(option.name for option in OPTIONS)
 
 
 def layout(sizes: Sizes, version: str | None, order: str | None) -> Layout:
@@ -46,7 +56,7 @@ def split(
     a method the uniform rule is taken, which equal entries get from any method; an embedding or a head
     among the entries shifts the others. `override` is a count for each stage, for a partition of one's own.
     """
-    check_split(TITLE, layers, stages, options, OPTIONS)
+    check_split(TITLE, layers, stages, options, NAMES)
     if override is not None:
         counts = declared_counts("layers", override, layers, stages)
         return contiguous(counts, as_declared("layers", counts))
@@ -130,4 +140,5 @@ ENGINE = Engine(
     layout=layout,
     split=split,
     slots=slots,
+    gpus=as_launched,
 )

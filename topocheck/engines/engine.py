@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
+from typing import Literal, NamedTuple
 
 from topocheck.engines.layout import Axes, LayerSplit, Layout, Slots
+from topocheck.engines.modules import Modules, not_known
 from topocheck.errors import LayoutError
 
-__all__ = ["Engine", "Sizes", "all_sizes", "axes_of", "block_slots", "no_order"]
+__all__ = ["Engine", "Option", "Sizes", "all_sizes", "as_launched", "axes_of", "block_slots", "no_order"]
 
 Sizes = Mapping[str, int]
 """Sizes by topocheck's names, those that are not given left out."""
+
+
+class Option(NamedTuple):
+    """One option of an engine's layer split."""
+
+    name: str
+    """Key of `options` that `split` takes, in the engine's own spelling."""
+    kind: Literal["number", "flag", "text", "numbers"]
+    """An integer from 0; true or false; a text; a list of numbers."""
+    word: str = ""
+    """As a plan writes it under `layers:`; empty where it writes the engine's own name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +42,8 @@ class Engine:
     """Newest version whose source was read; assumed, and said, where the plan names none."""
     orders: bool = False
     """The user may give the order of the axes."""
-    options: tuple[str, ...] = ()
-    """Keys of `options` that `split` takes; its docstring says what they mean."""
+    options: tuple[Option, ...] = ()
+    """What `options` of `split` may hold; its docstring says what they mean."""
     layout: Callable[[Sizes, str | None, str | None], Layout]
     """(sizes, version, order) -> Layout."""
     split: Callable[[int, int, str | None, str | None, Mapping[str, object]], LayerSplit]
@@ -42,6 +55,17 @@ class Engine:
     """
     placing: tuple[str, ...] = ()
     """Keywords of `slots` that are numbers of the engine's command line: gpu_id_step is --gpu-id-step."""
+    counts_visible: bool = False
+    """`slots` takes `visible_gpus`: a rank's GPU hangs on how many its node shows."""
+    modules: Callable[[int, LayerSplit | None, bool | None, Mapping[str, object]], Modules | None] = not_known
+    """(stages, split if known, embedding and head tied if known, options) -> modules of each stage besides
+    its layers; None if the engine leaves it to the script."""
+    gpus: Callable[[Sequence[int], Sequence[int]], Sequence[int]] | None = None
+    """(node by rank, local rank by rank, as the launcher gives them) -> GPU by rank, for engines whose ranks
+    are the launcher's processes; None for engines that start their own."""
+    node_arguments: Callable[[int, Sequence[str], Sequence[int]], str] | None = None
+    """(node rank, names of the nodes, ranks on each) -> what the command takes on that node; None where
+    torchrun starts it."""
 
 
 def all_sizes(title: str, sizes: Sizes, keys: Sequence[str]) -> dict[str, int]:
@@ -77,3 +101,8 @@ def block_slots(layout: Layout, ranks_per_node: Sequence[int]) -> Slots:
     nodes = chain.from_iterable(repeat(node, count) for node, count in enumerate(ranks_per_node))
     gpus = chain.from_iterable(map(range, ranks_per_node))
     return Slots(list(islice(nodes, layout.world)), list(islice(gpus, layout.world)))
+
+
+def as_launched(nodes: Sequence[int], local_ranks: Sequence[int]) -> Sequence[int]:
+    """Each process drives the GPU of its local rank's number."""
+    return local_ranks

@@ -185,6 +185,11 @@ class LayerSplit:
     """With virtual stages the ranges of each stage, one a chunk; () without."""
     rule: str = ""
     """The rule or override that gave it, in the engine's words."""
+    others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Virtual stages to which an override gives what is no layer: `embedding`, `mtp`, `loss`; {} without.
+
+    Virtual stage k is chunk k // stages of stage k % stages.
+    """
 
     def held(self, stage: int) -> tuple[tuple[int, int], ...]:
         """Ranges of layers that the ranks of one stage hold: one, or one a chunk."""

@@ -6,9 +6,9 @@ The layer split is `topocheck.engines.megatron_layers`.
 
 from __future__ import annotations
 
-from topocheck.engines.engine import Engine, Sizes, all_sizes, block_slots
+from topocheck.engines.engine import Engine, Sizes, all_sizes, as_launched, block_slots
 from topocheck.engines.layout import Axes, Layout, Lines
-from topocheck.engines.megatron_layers import OPTIONS, split
+from topocheck.engines.megatron_layers import OPTIONS, modules, split
 from topocheck.errors import LayoutError
 
 __all__ = ["ENGINE"]
@@ -108,4 +108,6 @@ ENGINE = Engine(
     layout=layout,
     split=split,
     slots=block_slots,
+    modules=modules,
+    gpus=as_launched,
 )

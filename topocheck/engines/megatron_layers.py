@@ -8,20 +8,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
+from topocheck.engines.engine import Option
 from topocheck.engines.layers import as_declared, check_split, chunked, declared_counts, number
 from topocheck.engines.layout import LayerSplit
+from topocheck.engines.modules import EMBEDDING_COPY, Modules, at_the_ends
+from topocheck.engines.modules import MTP as MTP_MODULE
 from topocheck.errors import LayoutError
 
-__all__ = ["OPTIONS", "split"]
+__all__ = ["OPTIONS", "modules", "split"]
 
 FIRST = "num_layers_in_first_pipeline_stage"
 LAST = "num_layers_in_last_pipeline_stage"
 EMBEDDING = "account_for_embedding_in_pipeline_split"
 LOSS = "account_for_loss_in_pipeline_split"
 VIRTUAL = "virtual_pipeline_model_parallel_size"
+PER_CHUNK = "num_layers_per_virtual_pipeline_stage"
 MTP = "mtp_num_layers"
-OPTIONS = (FIRST, LAST, EMBEDDING, LOSS, VIRTUAL, MTP)
+LAYOUT = "pipeline_model_parallel_layout"
+OPTIONS = (
+    Option(FIRST, "number", "first_stage"),
+    Option(LAST, "number", "last_stage"),
+    Option(EMBEDDING, "flag", "account_for_embedding"),
+    Option(LOSS, "flag", "account_for_loss"),
+    Option(VIRTUAL, "number", "virtual_stages"),
+    Option(PER_CHUNK, "number", "layers_per_virtual_stage"),
+    Option(MTP, "number", "mtp_layers"),
+    Option(LAYOUT, "text", "layout"),
+)
+NAMES = tuple(option.name for option in OPTIONS)
 
 LONGEST_TEXT = 4_000
 LONGEST_REPEAT = 10_000
@@ -37,13 +53,18 @@ def split(
     stage (`15,16,16,14`), which such a layout expresses. Options, by the names of TransformerConfig:
     num_layers_in_first_pipeline_stage and num_layers_in_last_pipeline_stage (integers; the rest is divided
     evenly), account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split (booleans; each
-    counts as one layer of the first or last stage), virtual_pipeline_model_parallel_size (chunks a stage),
-    mtp_num_layers (checked against the layout).
+    counts as one layer of the first or last stage), virtual_pipeline_model_parallel_size (chunks a stage) or
+    num_layers_per_virtual_pipeline_stage, from which it follows, mtp_num_layers (checked against the layout),
+    pipeline_model_parallel_layout (in place of `override`).
     """
-    check_split("Megatron-Core", layers, stages, options, OPTIONS)
+    check_split("Megatron-Core", layers, stages, options, NAMES)
+    layout = options.get(LAYOUT)
+    if layout is not None and (override is not None or not isinstance(layout, str)):
+        raise LayoutError(f"Megatron-Core: {LAYOUT} must be one text such as Et*15|t*16|t*16|t*14L")
+    override = override if layout is None else str(layout)
     if override is None:
         return _divided(layers, stages, options)
-    for key in (FIRST, LAST, EMBEDDING, LOSS):
+    for key in (FIRST, LAST, EMBEDDING, LOSS, PER_CHUNK):
         if options.get(key):
             raise LayoutError(f"Megatron-Core: {key} does not go together with a pipeline layout")
     if re.fullmatch(r"[0-9,\s-]*", override):
@@ -53,7 +74,7 @@ def split(
 
 
 def _divided(layers: int, stages: int, options: Mapping[str, object]) -> LayerSplit:
-    chunks = number(options, VIRTUAL, least=1) or 1
+    chunks = _chunks(layers, stages, options)
     first, last = number(options, FIRST), number(options, LAST)
     embedding, loss = _flag(options, EMBEDDING), _flag(options, LOSS)
     if first is None and last is None:
@@ -72,6 +93,23 @@ def _divided(layers: int, stages: int, options: Mapping[str, object]) -> LayerSp
     if min(virtual) < 0:
         raise LayoutError(f"Megatron-Core: {layers} layers are too few for {stages} stages")
     return chunked(virtual, stages, rule)
+
+
+def _chunks(layers: int, stages: int, options: Mapping[str, object]) -> int:
+    """Virtual stages a stage; of layers a virtual stage as megatron/training/arguments.py derives it."""
+    chunks, each = number(options, VIRTUAL, least=1), number(options, PER_CHUNK, least=1)
+    if each is None:
+        return chunks or 1
+    if chunks is not None:
+        raise LayoutError(f"Megatron-Core: {VIRTUAL} and {PER_CHUNK} say the same: give one of them")
+    if any(number(options, key) is not None for key in (FIRST, LAST)):
+        raise LayoutError(f"Megatron-Core: with {FIRST} or {LAST}, give {VIRTUAL} and not {PER_CHUNK}")
+    items = layers + _flag(options, EMBEDDING) + _flag(options, LOSS)
+    if items % (stages * each):
+        raise LayoutError(
+            f"Megatron-Core: {items} layers on {stages} stages are not divisible by {PER_CHUNK} {each}"
+        )
+    return items // stages // each
 
 
 def _flag(options: Mapping[str, object], key: str) -> bool:
@@ -136,7 +174,13 @@ def _by_layout(layers: int, stages: int, text: str, options: Mapping[str, object
         wanted = number(options, key)
         if wanted is not None and wanted != found:
             raise LayoutError(f"Megatron-Core: pipeline layout has {found} for {key}, which is {wanted}")
-    return chunked([part.count("t") for part in parts], stages, f"pipeline_model_parallel_layout={text}")
+    split = chunked([part.count("t") for part in parts], stages, f"pipeline_model_parallel_layout={text}")
+    others = {
+        name: tuple(place for place, part in enumerate(parts) if sign in part)
+        for name, sign in (("embedding", "E"), ("mtp", "m"), ("loss", "L"))
+        if sign in whole
+    }
+    return replace(split, others=others)
 
 
 def _unrolled(text: str) -> str:
@@ -151,3 +195,23 @@ def _repeated(match: re.Match[str]) -> str:
     if len(match[2]) > 6 or len(match[1]) * int(match[2]) > LONGEST_REPEAT:
         raise LayoutError(f"Megatron-Core: pipeline layout repeats {match[1][:20]!r} too often")
     return match[1] * int(match[2])
+
+
+def modules(
+    stages: int, split: LayerSplit | None, tied: bool | None, options: Mapping[str, object]
+) -> Modules:
+    """Embedding first; final norm, head and loss last (gpt_model.py: pre_process, post_process).
+
+    Tied weights are held by the first and the last stage, which all-reduce their gradients. MTP layers run
+    on the last stage unless a layout puts them elsewhere, and need the embedding too.
+    """
+    held = [list(names) for names in at_the_ends(stages, stages - 1, tied)]
+    places = split.others.get("mtp", ()) if split is not None else ()
+    if not places and options.get(MTP):
+        places = (stages - 1,)
+    for stage in {place % stages for place in places}:
+        held[stage].append(MTP_MODULE)
+        if stage and EMBEDDING_COPY not in held[stage]:
+            held[stage].append(EMBEDDING_COPY)
+    held[-1].append("loss")
+    return tuple(map(tuple, held))

@@ -13,6 +13,7 @@ from math import prod
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, no_order
 from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts
 from topocheck.engines.layout import Axes, LayerSplit, Layout, Lines, Slots
+from topocheck.engines.modules import language_model
 from topocheck.engines.version import before
 from topocheck.errors import LayoutError
 
@@ -111,11 +112,24 @@ def _check_nodes(layout: Layout, nodes: int) -> None:
         raise LayoutError(f"SGLang: dp_size {layout.size('data')} is not supported with nnodes {nodes}")
     if stages % nodes and nodes % stages:
         raise LayoutError(
-            f"SGLang: neither of pp_size {stages} and nnodes {nodes} divides the other; "
-            "it would start the wrong stages"
+            f"SGLang: neither of pp_size {stages} and nnodes {nodes} divides the other, which it does not "
+            f"check: {_wrong_stages(stages, nodes)}"
         )
     if tensor % max(nodes // stages, 1):
         raise LayoutError(f"SGLang: tp_size {tensor} is not divisible by {nodes // stages} nodes a stage")
+
+
+def _wrong_stages(stages: int, nodes: int) -> str:
+    """What _calculate_rank_ranges makes of such numbers."""
+    if stages > nodes:
+        first = stages // nodes * nodes
+        return f"no node would start stage {first}" + f"..{stages - 1}" * (first < stages - 1)
+    return f"node {nodes // stages * stages} would start stage {stages}, which does not exist"
+
+
+def node_arguments(node: int, names: Sequence[str], ranks: Sequence[int]) -> str:
+    """srt/server_args.py: --dist-init-addr is the first node's, with any free port."""
+    return f"--nnodes {len(names)} --node-rank {node} --dist-init-addr {names[0]}:20000"
 
 
 ENGINE = Engine(
@@ -127,4 +141,6 @@ ENGINE = Engine(
     split=split,
     slots=slots,
     placing=("base_gpu_id", "gpu_id_step"),
+    modules=language_model,
+    node_arguments=node_arguments,
 )

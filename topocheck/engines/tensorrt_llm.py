@@ -6,11 +6,13 @@ and tensorrt_llm/executor/base_worker.py. Which of the 1.2 releases took the swa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
 from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts, even_counts
 from topocheck.engines.layout import LayerSplit, Layout, Lines, Slots
+from topocheck.engines.modules import language_model
 from topocheck.engines.version import release
 from topocheck.errors import LayoutError, UnknownLayoutError
 
@@ -56,7 +58,11 @@ def _order(size: Sizes, version: str | None) -> tuple[str, ...]:
 
 
 def _moe(size: Sizes, given: Sizes) -> dict[str, Lines]:
-    """moe_tp x moe_ep = tp, or tp x cp with HELIX, the only context parallelism that takes experts."""
+    """moe_tp x moe_ep = tp, or tp x cp with HELIX, the only context parallelism that takes experts.
+
+    Mapping lists one block of them a stage, whatever the context size: with another context parallelism the
+    ranks beyond are in no list.
+    """
     stage = size["tensor"] * size["context"]
     expert = size["expert"]
     expert_tensor = given.get("expert_tensor", size["tensor"] // expert)
@@ -69,8 +75,7 @@ def _moe(size: Sizes, given: Sizes) -> dict[str, Lines]:
         raise LayoutError(
             f"TensorRT-LLM: expert_tensor {expert_tensor} x expert {expert} must be tensor {size['tensor']}"
         )
-    blocks = size["pipeline"] * stage // (expert * expert_tensor)
-    axes = (("blocks", blocks), ("expert_tensor", expert_tensor), ("expert", expert))
+    axes = (("blocks", size["pipeline"]), ("expert_tensor", expert_tensor), ("expert", expert))
     return {kind: Lines(axes, (kind,)) for kind in ("expert", "expert_tensor")}
 
 
@@ -104,6 +109,20 @@ def slots(
     return Slots(blocks.nodes, [rank % counts[node] for rank, node in enumerate(blocks.nodes)])
 
 
+def gpus(nodes: Sequence[int], local_ranks: Sequence[int]) -> list[int]:
+    """Each rank takes the GPU `rank % torch.cuda.device_count()`, whatever its place on its node.
+
+    As many GPUs are taken to be visible as the node has ranks. A cyclic launch then shares GPUs.
+    """
+    here = Counter(nodes)
+    return [rank % here[node] for rank, node in enumerate(nodes)]
+
+
+def node_arguments(node: int, names: Sequence[str], ranks: Sequence[int]) -> str:
+    """There are none."""
+    raise LayoutError("TensorRT-LLM has no node rank: its ranks are mpirun's or srun's (--rankfile, --srun)")
+
+
 ENGINE = Engine(
     name="tensorrt_llm",
     title=TITLE,
@@ -112,4 +131,8 @@ ENGINE = Engine(
     layout=layout,
     split=split,
     slots=slots,
+    counts_visible=True,
+    modules=language_model,
+    gpus=gpus,
+    node_arguments=node_arguments,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots
+from topocheck.engines.engine import Engine, Sizes, all_sizes, as_launched, axes_of, block_slots
 from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts
 from topocheck.engines.layout import LayerSplit, Layout
 from topocheck.errors import LayoutError, UnknownLayoutError
@@ -75,4 +75,5 @@ ENGINE = Engine(
     layout=layout,
     split=split,
     slots=block_slots,
+    gpus=as_launched,
 )

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
+from topocheck.engines.engine import (
+    Engine,
+    Option,
+    Sizes,
+    all_sizes,
+    as_launched,
+    axes_of,
+    block_slots,
+    no_order,
+)
 from topocheck.engines.layers import (
     as_declared,
     check_split,
@@ -18,6 +27,7 @@ from topocheck.engines.layers import (
     number,
 )
 from topocheck.engines.layout import LayerSplit, Layout, Lines
+from topocheck.engines.modules import Modules, at_the_ends
 from topocheck.errors import LayoutError
 
 __all__ = ["ENGINE"]
@@ -30,7 +40,14 @@ LAST = "last_stage_less_layers"
 PER_STAGE = "layers_per_stage"
 VIRTUAL = "virtual_stages_per_rank"
 STYLE = "style"
-OPTIONS = (FIRST, LAST, PER_STAGE, VIRTUAL, STYLE)
+OPTIONS = (
+    Option(FIRST, "number"),
+    Option(LAST, "number"),
+    Option(PER_STAGE, "number"),
+    Option(VIRTUAL, "number", "virtual_stages"),
+    Option(STYLE, "text"),
+)
+NAMES = tuple(option.name for option in OPTIONS)
 
 
 def layout(sizes: Sizes, version: str | None, order: str | None) -> Layout:
@@ -72,7 +89,7 @@ def split(
     (`loop`, or `v` for ZBV and DualPipeV). `override` is a count for each virtual stage
     (module_fqns_per_model_part).
     """
-    check_split(TITLE, layers, stages, options, OPTIONS)
+    check_split(TITLE, layers, stages, options, NAMES)
     ahead, after = (_weight(options, key) for key in (FIRST, LAST))
     virtual = stages * _chunks(layers + ahead + after, stages, options)
     if override is not None:
@@ -133,6 +150,13 @@ def _weighted(layers: int, stages: int, ahead: int, after: int) -> list[int]:
     return counts
 
 
+def modules(
+    stages: int, split: LayerSplit | None, tied: bool | None, options: Mapping[str, object]
+) -> Modules:
+    """tok_embeddings on the first virtual stage, norm and output on the last; a v schedule folds it back."""
+    return at_the_ends(stages, 0 if options.get(STYLE) == "v" else stages - 1, tied)
+
+
 ENGINE = Engine(
     name="torchtitan",
     title=TITLE,
@@ -142,4 +166,6 @@ ENGINE = Engine(
     layout=layout,
     split=split,
     slots=block_slots,
+    modules=modules,
+    gpus=as_launched,
 )

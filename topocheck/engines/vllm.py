@@ -8,10 +8,12 @@ Facts from vllm/distributed/parallel_state.py (initialize_model_parallel), vllm/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from topocheck.engines.engine import Engine, Sizes, all_sizes, axes_of, block_slots, no_order
 from topocheck.engines.layers import as_declared, check_split, contiguous, declared_counts
 from topocheck.engines.layout import Axes, Group, LayerSplit, Layout, Lines, Slots
+from topocheck.engines.modules import language_model
 from topocheck.engines.version import before
 from topocheck.errors import LayoutError, UnknownLayoutError
 
@@ -20,7 +22,8 @@ __all__ = ["ENGINE"]
 TITLE = "vLLM"
 NEWEST = "0.33.0"
 ORDER = ("data", "pipeline", "context", "tensor")
-SIZES = (*ORDER, "decode_context", "expert")
+EXTERNAL = "data_external"
+SIZES = (*ORDER, "decode_context", "expert", EXTERNAL)
 
 
 def layout(sizes: Sizes, version: str | None, order: str | None) -> Layout:
@@ -28,13 +31,15 @@ def layout(sizes: Sizes, version: str | None, order: str | None) -> Layout:
 
     The expert group is no number of the user's: with expert parallelism it holds all ranks of one
     pipeline stage, over data x context x tensor. With a dense model (0.19 and later) each data replica is
-    a torch world of its own whose ranks start at 0; here they follow each other as in one world.
+    a torch world of its own whose ranks start at 0; here they follow each other as in one world. Under the
+    external launcher a world may be a multiple of all that: its slowest axis is whole copies of the engine,
+    which share no group.
     """
     no_order(TITLE, order)
     size = all_sizes(TITLE, sizes, SIZES)
     if size["context"] > 1 and before(version, (0, 12)):
         raise LayoutError(f"vLLM {version} has no prefill context parallel size")
-    axes = axes_of(size, ORDER)
+    axes = axes_of(size, ORDER if size[EXTERNAL] == 1 else (EXTERNAL, *ORDER))
     extra: dict[str, Lines | tuple[Group, ...]] = {}
     if size["decode_context"] > 1:
         version = version or (NEWEST if size["context"] > 1 else None)
@@ -67,7 +72,7 @@ def _decode_context(size: Sizes, axes: Axes, version: str | None) -> Lines | tup
     if span % decode:
         raise LayoutError(f"vLLM: {span} ranks are not divisible by decode context parallel size {decode}")
     if not context_first:
-        world = size["data"] * size["pipeline"] * context * tensor
+        world = prod(count for _, count in axes)
         return Lines((("consecutive", world // decode), ("decode_context", decode)), ("decode_context",))
     groups: list[Group] = []
     for stage in Lines(axes, ("context", "tensor")):
@@ -102,6 +107,8 @@ def slots(layout: Layout, ranks_per_node: Sequence[int]) -> Slots:
     CUDA_VISIBLE_DEVICES. Under Ray, nodes follow in an order of Ray's; the numbers a node are the same
     where its bundles are.
     """
+    if layout.size(EXTERNAL) > 1:  # torchrun places the processes
+        return block_slots(layout, ranks_per_node)
     world, nodes = layout.world, len(ranks_per_node)
     replicas = layout.size("data")
     replica = world // replicas
@@ -118,6 +125,12 @@ def slots(layout: Layout, ranks_per_node: Sequence[int]) -> Slots:
     return block_slots(layout, [world // nodes] * nodes)
 
 
+def node_arguments(node: int, names: Sequence[str], ranks: Sequence[int]) -> str:
+    """`vllm serve` with the mp executor: all nodes but the first are headless (vllm/engine/arg_utils.py)."""
+    headless = " --headless" if node else ""
+    return f"--nnodes {len(names)} --node-rank {node} --master-addr {names[0]}{headless}"
+
+
 ENGINE = Engine(
     name="vllm",
     title=TITLE,
@@ -126,4 +139,6 @@ ENGINE = Engine(
     layout=layout,
     split=split,
     slots=slots,
+    modules=language_model,
+    node_arguments=node_arguments,
 )

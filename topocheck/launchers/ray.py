@@ -7,12 +7,12 @@ and SGLang (srt/ray/engine.py), and from actors of Ray 2.60.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from topocheck.launchers.launcher import Claim, Environment, Launcher
 from topocheck.launchers.variables import Variables
 
-__all__ = ["LAUNCHER", "bundle_order", "engine_node_order", "worker_order"]
+__all__ = ["LAUNCHER", "actor_name", "bundle_order", "engine_node_order", "worker_order"]
 
 NOSET = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 
@@ -52,6 +52,20 @@ def worker_order(addresses: Sequence[str], driver: str) -> list[int]:
 def engine_node_order(nodes: Sequence[str], engine: str) -> list[int]:
     """Bundle by node rank in SGLang's own placement group, one bundle a node: the engine's node first."""
     return sorted(range(len(nodes)), key=lambda bundle: nodes[bundle] != engine)
+
+
+def actor_name(sizes: Mapping[str, int], rank: int) -> str:
+    """End of the name of vLLM's Ray actor of a rank: `_TP1_PP0`, axes of size 1 left out (build_actor_name).
+
+    It counts the context axis as the slowest, which it is not in the layout: the name tells the rank and not
+    the rank's coordinates. `sizes` has `tensor`, `pipeline` and `context`.
+    """
+    name, step = "", 1
+    for tag, axis in (("TP", "tensor"), ("PP", "pipeline"), ("PCP", "context")):
+        size = sizes.get(axis, 1)
+        name += f"_{tag}{rank // step % size}" if size > 1 else ""
+        step *= size
+    return name
 
 
 LAUNCHER = Launcher(

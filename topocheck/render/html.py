@@ -51,6 +51,7 @@ _MOST_NAME = 100
 _MOST_NODES = 64
 _MOST_CELLS = 1024
 _MOST_IN_DETAIL = 8
+_MOST_WORLDS = 8
 _COLUMNS = ("predicted", "claimed", "observed")
 _MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "not-applicable": "-", "error": "!"}
 _SIGNS = {"error": "✗", "warning": "!", "info": "i"}
@@ -69,8 +70,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlacementView(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page shows of the placement."""
+    """What the page shows of the placement, of one world if there are several."""
 
+    name: str | None
+    """Name of the world; None if it is the only one."""
+    report: PlacementReport
     overview: Overview | None
     drawing: Drawing | None
     columns: list[str]
@@ -104,7 +108,8 @@ def render(report: Report) -> str:
         broken=text.broken_rules(report),
         mute=text.mute_rules(report),
         basis=text.basis_line(report),
-        placement=_view(report.placement) if report.placement else None,
+        views=_views(report),
+        worlds=len(report.worlds) if report.worlds else 1,
         most=MOST,
     )
     return page.rstrip("\n") + "\n"
@@ -162,7 +167,20 @@ def _families(rules: Iterable[RuleReport]) -> dict[str, list[RuleReport]]:
     return families
 
 
-def _view(placement: PlacementReport) -> PlacementView:
+def _views(report: Report) -> list[PlacementView]:
+    """What is shown of the placement; of several worlds those that fail first, up to a few."""
+    if report.placement:
+        return [_view(None, report.placement)]
+    worst = sorted(report.worlds or (), key=lambda world: ("fail", "unknown", "pass").index(world.verdict))
+    chosen = {world.name for world in worst[:_MOST_WORLDS]}
+    return [
+        _view(world.name, world.placement)
+        for world in report.worlds or ()
+        if world.name in chosen and world.placement is not None
+    ]
+
+
+def _view(name: str | None, placement: PlacementReport) -> PlacementView:
     """The map or the overview, and the rows of the table."""
     cells = sum(len(node.gpus) for node in placement.nodes)
     many = len(placement.nodes) > _MOST_NODES or cells > _MOST_CELLS
@@ -173,6 +191,8 @@ def _view(placement: PlacementReport) -> PlacementView:
     gpus = text.gpus_of(placement, rows)
     marked = worst_marks(placement.marks)
     return PlacementView(
+        name=name,
+        report=placement,
         overview=overview(placement) if many else None,
         drawing=draw(placement, names) if names is None or names else None,
         columns=columns,

@@ -242,16 +242,21 @@ def _rules(report: Report, width: int) -> Iterator[Line]:
 
 def _ranks(report: Report, width: int) -> Iterator[Line]:
     """Rank -> Stage -> node -> GPU, the first ranks."""
-    if report.placement is None:
+    placements = {"": report.placement} if report.placement else {}
+    placements |= {world.name: world.placement for world in report.worlds or () if world.placement}
+    if not placements:
         return
-    ranks = report.placement.ranks
-    shown = ranks[:_MOST_RANKS]
-    yield from _headed(f"Placement ({report.placement.phase})")
-    gpus = gpus_of(report.placement, shown)
-    rows = [_rank(rank, gpus.get(rank.rank)) for rank in shown]
-    yield from _table(("rank", "at", "stage", "layers", "node", "GPU", "known as"), rows, width)
-    total = max(report.placement.world, len(ranks))
-    yield from _more(len(shown), total, f"of {total} ranks; the JSON report has what is known", width)
+    rows: list[tuple[str, ...]] = []
+    for name, placement in placements.items():
+        shown = placement.ranks[: _MOST_RANKS - len(rows)]
+        gpus = gpus_of(placement, shown)
+        first = (name,) if report.worlds else ()
+        rows += [(*first, *_rank(rank, gpus.get(rank.rank))) for rank in shown]
+    yield from _headed(f"Placement ({report.phase})")
+    head = ("rank", "at", "stage", "layers", "node", "GPU", "known as")
+    yield from _table(("world", *head) if report.worlds else head, rows, width)
+    total = sum(max(placement.world, len(placement.ranks)) for placement in placements.values())
+    yield from _more(len(rows), total, f"of {total} ranks; the JSON report has what is known", width)
 
 
 def _rank(rank: RankReport, gpu: GpuReport | None) -> tuple[str, ...]:

@@ -25,9 +25,27 @@ from topocheck.snapshot.hardware import (
     Port,
 )
 from topocheck.snapshot.identity import Fabric, GpuId, Host, Identity, MigDevice, NicId, Platform
-from topocheck.snapshot.job import CommRank, Edge, JobFact, LogFact, NodeClaim, Observed, RankClaim
+from topocheck.snapshot.job import (
+    CommRank,
+    Edge,
+    FamilyDisagreement,
+    JobFact,
+    LogFact,
+    NestedLaunch,
+    NodeClaim,
+    Observed,
+    RankClaim,
+)
 from topocheck.snapshot.record import At, Coverage, Extent, ProbeFault, Record, Scope, Source
-from topocheck.snapshot.software import Library, Limits, NcclFile, Software, Verbs, VerbsDevice
+from topocheck.snapshot.software import (
+    Library,
+    Limits,
+    ModelFiles,
+    NcclFile,
+    Software,
+    Verbs,
+    VerbsDevice,
+)
 from topocheck.snapshot.state import (
     Clock,
     Gid,
@@ -50,6 +68,7 @@ __all__ = [
     "Edge",
     "Extent",
     "Fabric",
+    "FamilyDisagreement",
     "FullSnapshot",
     "Gid",
     "GpuCondition",
@@ -65,7 +84,9 @@ __all__ = [
     "LinkMatrix",
     "LogFact",
     "MigDevice",
+    "ModelFiles",
     "NcclFile",
+    "NestedLaunch",
     "Netdev",
     "NicCondition",
     "NicId",
@@ -123,6 +144,10 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """What the processes of the job claim."""
     node_claim: NodeClaim | None = None
     """What the launcher says of this node, where no process of the job says it with its rank."""
+    disagreements: tuple[FamilyDisagreement, ...] = ()
+    """Launcher families that number a process of the job differently."""
+    nested: tuple[NestedLaunch, ...] = ()
+    """Launchers that were started by launchers."""
     software: Software = Software()
     """Versions."""
     limits: Limits = Limits()
@@ -131,6 +156,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Means of RDMA; None where nobody looked."""
     files: tuple[NcclFile, ...] = ()
     """Files that NCCL reads."""
+    model: ModelFiles | None = None
+    """Files of the model; None where nobody asked."""
     state: Condition = Condition()
     """What changes by itself (`State`), the part of it that rules ask of."""
     observed: Observed | None = None

@@ -6,7 +6,17 @@ from typing import Literal
 
 from topocheck.snapshot.record import At, Record
 
-__all__ = ["CommRank", "Edge", "JobFact", "LogFact", "NodeClaim", "Observed", "RankClaim"]
+__all__ = [
+    "CommRank",
+    "Edge",
+    "FamilyDisagreement",
+    "JobFact",
+    "LogFact",
+    "NestedLaunch",
+    "NodeClaim",
+    "Observed",
+    "RankClaim",
+]
 
 
 class RankClaim(Record, frozen=True, kw_only=True):
@@ -48,6 +58,44 @@ class NodeClaim(Record, frozen=True, kw_only=True):
     """What the index counts in, where the launcher has several: a group of pods, a child job."""
     family: str | None = None
     """Launcher family that the numbers come from: lws, indexed_job, torchrun, slurm ..."""
+    at: At | None = None
+    """Where it was read; None means the rank probe of this node."""
+
+
+class FamilyDisagreement(Record, frozen=True, kw_only=True):
+    """Two launcher families that number one process differently: one of them numbers something else."""
+
+    what: Literal["rank", "local_rank", "size"]
+    """Which number."""
+    family: str
+    """Launcher family that the claim of the process is taken from: torchrun, script, slurm ..."""
+    variable: str
+    """Its variable."""
+    value: int
+    """What it holds."""
+    other_family: str
+    """The other family."""
+    other_variable: str
+    """Its variable."""
+    other_value: int
+    """What that one holds."""
+    pid: int | None = None
+    """Process id on the host, if known."""
+    at: At | None = None
+    """Where it was read; None means the rank probe of this node."""
+
+
+class NestedLaunch(Record, frozen=True, kw_only=True):
+    """A launcher whose agents another one started, as a process that both left their variables in sees it."""
+
+    family: str
+    """The inner launcher, whose processes are the job's."""
+    processes: int
+    """Processes that each of its agents starts."""
+    outer: str
+    """The launcher that started the agents."""
+    tasks: int
+    """Agents that it started on this node."""
     at: At | None = None
     """Where it was read; None means the rank probe of this node."""
 
@@ -151,10 +199,15 @@ class JobFact(Record, frozen=True, kw_only=True):
     pods                        name: role in a manifest, value: number of its pods in one copy of the job
     replicas                    name: kind of manifest, value: copies of the whole job, each its own world
     cluster-nodes, cluster-gpus name: resource manager, value: number that it offers, to this job or another
-    cluster-node                name: id or address of a node that the resource manager knows
+    cluster-node                name: id or address of a node that the resource manager knows, value: its
+                                address where the name is an id
+    cluster-node-gpus           name: id of such a node, value: number of GPUs that it offers
     unresolved                  name: flag, after its launcher, value: what only the shell knows, `$NNODES`
     rendezvous                  name: subsystem (master, dist-init, dp-master, gloo), value: address[:port]
     layers                      value: layers of each stage, `15,15,16,15`
+    order                       value: order of the axes in the engine's own notation
+    model-size                  name: key of `model:` in a plan, value: number
+    unread                      value: file of settings that a command names and that was not read
     option                      name: variable or flag that a rule may look at, value: its value
     rank                        name: host if known, value: a global rank that announced itself
     node-ranks                  name: node rank, value: the global ranks on that node, `0,1,2,3`

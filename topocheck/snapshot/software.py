@@ -8,7 +8,7 @@ import msgspec
 
 from topocheck.snapshot.record import Record, Scope
 
-__all__ = ["Library", "Limits", "NcclFile", "Software", "Verbs", "VerbsDevice"]
+__all__ = ["Library", "Limits", "ModelFiles", "NcclFile", "Software", "Verbs", "VerbsDevice"]
 
 
 class Software(Record, frozen=True, kw_only=True):
@@ -116,3 +116,18 @@ class NcclFile(Record, frozen=True, kw_only=True):
     """It is there; None of what it should say holds if it is not."""
     settings: dict[str, str] = msgspec.field(default_factory=dict)
     """Variables that it sets where the environment does not, by allow-list."""
+
+
+class ModelFiles(Record, frozen=True, kw_only=True):
+    """The files of a model on one node, told by digests: weights by their names and sizes, not read."""
+
+    path: str
+    """Folder that was looked at."""
+    config_digest: str | None = None
+    """`sha256:` and the hex digest of config.json; None if there is none."""
+    weights_digest: str | None = None
+    """The same of names and sizes of the weight files and of their index; None if there is none."""
+    weights_bytes: int | None = None
+    """Size of all weight files."""
+    weights_files: int | None = None
+    """Number of weight files."""

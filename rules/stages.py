@@ -1,0 +1,297 @@
+"""PP: the pipeline's arithmetic stays within policy: balance, bubble, boundary times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from math import ceil
+from typing import NamedTuple
+
+from topocheck.ask import Ask
+from topocheck.errors import UsageError
+from topocheck.pipeline.boundary import ELEMENT_BYTES, Payload, form_of, transfer_seconds
+from topocheck.pipeline.bounds import Bounds, exactly
+from topocheck.pipeline.bubble import measure
+from topocheck.pipeline.capacity import gib
+from topocheck.pipeline.cut import evenest_cut
+from topocheck.pipeline.schedule import Pipeline
+from topocheck.pipeline.weights import Part, Weights
+from topocheck.placement import Placement
+from topocheck.plan import Model, Workload
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule, the
+from topocheck.sizing import layer_counts, model_weights, prefill_rows, weights_by_stage
+from topocheck.stagelinks import Crossing, StageLink, find_crossings, stage_link
+
+__all__ = ["RULES"]
+
+IMBALANCE = 0.2
+"""Most of the stages' time that may go to waiting for the largest stage, where policy does not say."""
+MEBIBYTE = 1 << 20
+
+
+def staged(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job, where stages divide a model that the plan names."""
+    if placement.layout.size("pipeline") == 1:
+        return NotApplicable("one pipeline stage")
+    if placement.plan.model is None:
+        return NotApplicable("the plan names no model")
+    return the(placement)
+
+
+@rule("PP007", "stages are balanced", over=staged, severity="warning")
+def stages_are_balanced(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """Weights that stages hold, and weights that they read: both within the limit."""
+    stages = weights_by_stage(ask)
+    if stages is None:
+        return
+    limit = placement.plan.policy.imbalance or IMBALANCE
+    measures = {
+        "time": [read_bytes(weights) for weights in stages],
+        "memory": [weights.bytes for weights in stages],
+    }
+    uneven = {name: sizes for name, sizes in measures.items() if imbalance(sizes) > limit}
+    ask.know()
+    if uneven:
+        yield uneven_stages(ask, stages, uneven, limit)
+
+
+def imbalance(sizes: Sequence[int]) -> float:
+    """Part of all stages' time, or memory, that is left over because one stage is larger: 1 - mean / most."""
+    return 1 - sum(sizes) / (max(sizes) * len(sizes)) if max(sizes) else 0
+
+
+def uneven_stages(ask: Ask, stages: Sequence[Weights], uneven: dict[str, list[int]], limit: float) -> Finding:
+    """The finding: the largest stage, what makes it so, and a cut that is more even if there is one."""
+    name, sizes = next(iter(uneven.items()))
+    largest, layers = sizes.index(max(sizes)), layer_counts(ask) or [0] * len(stages)
+    mean = gib(exactly(sum(sizes) / len(sizes)))
+    does, waits = {
+        "time": ("reads", "the others wait for it with every microbatch"),
+        "memory": (
+            "holds",
+            "the fullest stage bounds the KV cache of all, and the others leave memory unused",
+        ),
+    }[name]
+    return Finding(
+        message=f"stage {largest} {does} {words_of(stages[largest], layers[largest], name)} and the mean "
+        f"stage {mean}: {waits} ({imbalance(sizes):.0%} of all stages' {name}, {limit:.0%} allowed)",
+        fix=better_cut(ask, layers, name, limit),
+        cause="uneven stages",
+        subjects=(f"stage {largest}",),
+        evidence=(
+            *(
+                Evidence(source="plan", fact=f"stage {n}: {words_of(weights, layers[n], 'memory')}")
+                for n, weights in enumerate(stages[:8])
+            ),
+            Evidence(source="assumption", fact="weights that a stage reads stand for its time"),
+        ),
+    )
+
+
+def better_cut(ask: Ask, layers: list[int], name: str, limit: float) -> str:
+    """What to do: the most even cut, if one is within the limit."""
+    model = model_weights(ask)
+    costs = [layer.bytes for layer in model.layers] if model else []
+    head = (model.head.bytes or model.tied_head.bytes) + model.norm.bytes if model else 0
+    first_stage = model.embedding.bytes + model.other.bytes if model and name == "memory" else 0
+    cut = evenest_cut(costs, len(layers), first=first_stage, last=head)
+    if cut is not None and imbalance(borne(costs, cut, first_stage, head)) <= limit:
+        return (
+            f"cut the layers as {','.join(map(str, cut))} in place of {','.join(map(str, layers))}, if each "
+            "stage's weights, KV cache and activations still fit (CAP002)"
+        )
+    return "use fewer stages: no cut of these layers is within the limit"
+
+
+def borne(costs: Sequence[int], cut: Sequence[int], first_stage: int, last_stage: int) -> list[int]:
+    """What each stage of a cut bears."""
+    ends = list(accumulate(cut, initial=0))
+    sizes = [sum(costs[start:end]) for start, end in pairwise(ends)]
+    sizes[0] += first_stage
+    sizes[-1] += last_stage
+    return sizes
+
+
+def words_of(weights: Weights, layers: int, name: str) -> str:
+    """`13.6 GiB of weights (24 layers, head 1.22 GiB)`, of what counts for memory, or for time."""
+    parts: tuple[Part, ...] = ("embedding", "head") if name == "memory" else ("head",)
+    ends = [f"{part} {gib(exactly(size))}" for part in parts if (size := weights.of(part).bytes)]
+    counted = weights.bytes if name == "memory" else read_bytes(weights)
+    return f"{gib(exactly(counted))} of weights ({', '.join([f'{layers} layers', *ends])})"
+
+
+def read_bytes(weights: Weights) -> int:
+    """What a forward pass reads of a stage: all but the embedding, of which it looks up rows."""
+    return weights.bytes - weights.of("embedding", "other").bytes
+
+
+def bubbled(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job, where policy bounds its bubble."""
+    if placement.layout.size("pipeline") == 1:
+        return NotApplicable("one pipeline stage")
+    if placement.plan.policy.bubble is None:
+        return NotApplicable("policy.bubble sets no limit")
+    return the(placement)
+
+
+@rule("PP009", "the bubble is within policy", over=bubbled, severity="warning")
+def bubble_within_policy(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """Fill and drain of equal stages with the microbatches that are ready."""
+    stages, limit = placement.layout.size("pipeline"), placement.plan.policy.bubble or 1
+    workload = placement.plan.workload or Workload()
+    count, chunks = workload.microbatches, workload.virtual_stages or 1
+    ask.know()
+    if count is None:
+        ask.gap("microbatches that are ready at once", ["plan"], "workload: {microbatches: N} in the plan")
+        return
+    try:
+        idle = float(
+            measure(
+                Pipeline(
+                    forward=(Fraction(1),) * stages,
+                    microbatches=count,
+                    schedule="interleaved" if chunks > 1 else "forward",
+                    chunks=chunks,
+                )
+            ).idle
+        )
+    except UsageError as error:
+        ask.gap(f"the bubble ({error})", ["plan"], "microbatches and virtual_stages that the schedule takes")
+        return
+    if idle > limit:
+        most = ceil((stages - 1) * (1 / limit - 1) / chunks)
+        virtual = f", {chunks} virtual stages in each" if chunks > 1 else ""
+        yield Finding(
+            message=f"{stages} stages with {count} microbatches ready at once{virtual} spend up to "
+            f"{idle:.1%} of their time on fill and drain, and the policy allows {limit:.1%}",
+            fix=f"keep at least {most} microbatches or requests ready, or use fewer stages (with data "
+            "replicas in their place)",
+            cause="bubble beyond policy",
+            subjects=(f"pipeline size {stages} with {count} microbatches",),
+            evidence=(
+                Evidence(source="plan", fact=f"pipeline {stages}, workload.microbatches {count}{virtual}"),
+                Evidence(source="plan", fact=f"policy.bubble {limit:g}"),
+            ),
+        )
+
+
+class Batch(NamedTuple):
+    """One kind of microbatch and its limit."""
+
+    phase: str
+    rows: Bounds
+    limit_ms: float
+
+
+def crossed(placement: Placement) -> Situations[Crossing] | NotApplicable:
+    """Stage boundaries, where policy bounds their time."""
+    if placement.layout.size("pipeline") == 1:
+        return NotApplicable("one pipeline stage")
+    policy = placement.plan.policy
+    if policy.prefill_boundary_ms is None and policy.decode_boundary_ms is None:
+        return NotApplicable("policy.prefill_boundary_ms and policy.decode_boundary_ms set no limit")
+    return placement.keep("stage crossings", find_crossings)
+
+
+@rule("PP010", "boundary transfer time is within policy", over=crossed, severity="warning")
+def boundary_within_policy(ask: Ask, crossing: Crossing) -> Iterator[Finding]:
+    """One microbatch of prefill, and one of decode, over the link that the placement really uses."""
+    placement = ask.placement
+    ask.rest_on(placement.placed.basis)
+    known = stage_link(ask, crossing)
+    batches = list(batches_of(ask))
+    hidden = (placement.plan.model or Model()).hidden
+    if hidden is None:
+        ask.gap(
+            "the model's hidden size", ["plan"], "model: {hidden: N} or model: PATH/config.json in the plan"
+        )
+    if known is None or hidden is None:
+        return
+    for batch in batches:
+        least = payload_of(placement, hidden, batch.rows.low)
+        most = payload_of(placement, hidden, batch.rows.high)
+        low = transfer_seconds(least.rank_bytes, known.link).low * 1e3
+        high = transfer_seconds(most.rank_bytes, known.link).high * 1e3
+        if low > batch.limit_ms:
+            yield slow_boundary(crossing, known, batch, least, form_of(placement.plan.engine).source)
+        elif high > batch.limit_ms:
+            ask.gap(
+                f"the measured time of a {batch.phase} microbatch between stages: "
+                f"{spelled(Bounds(low, high))} by arithmetic over {known.link.name}, and the policy allows "
+                f"{batch.limit_ms:g} ms",
+                [str(crossing.a)],
+                f"sendrecv_perf of nccl-tests between the two GPUs, with {most.rank_bytes:,} bytes; a log of "
+                "the job with NCCL_DEBUG=INFO shows whether GPUDirect is used",
+            )
+
+
+def batches_of(ask: Ask) -> Iterator[Batch]:
+    """Rows of the microbatches that policy bounds; the gap for those that the workload does not give."""
+    placement = ask.placement
+    policy, workload = placement.plan.policy, placement.plan.workload or Workload()
+    if policy.prefill_boundary_ms is not None:
+        rows = prefill_rows(workload)
+        if rows is None:
+            ask.gap("rows of a prefill microbatch", ["plan"], "workload: {max_batched_tokens: N} in the plan")
+        else:
+            yield Batch(
+                "prefill", rows.scaled(1 / placement.layout.size("context")), policy.prefill_boundary_ms
+            )
+    if policy.decode_boundary_ms is not None:
+        if workload.max_sequences is None:
+            ask.gap("rows of a decode microbatch", ["plan"], "workload: {max_sequences: N} in the plan")
+        else:
+            part = -(-workload.max_sequences // (workload.microbatches or workload.max_sequences))
+            yield Batch("decode", Bounds(part, workload.max_sequences), policy.decode_boundary_ms)
+
+
+def payload_of(placement: Placement, hidden: int, rows: float) -> Payload:
+    """What one microbatch hands on, by the workload, else by the engine."""
+    workload, form = placement.plan.workload or Workload(), form_of(placement.plan.engine)
+    split = workload.boundary_split or form.split
+    return Payload(
+        rows=int(rows),
+        hidden=hidden,
+        element_bytes=ELEMENT_BYTES[workload.dtype],
+        tensors=workload.boundary_tensors or form.tensors,
+        parts=placement.layout.size("tensor") if split == "tensor" else 1,
+    )
+
+
+def slow_boundary(crossing: Crossing, known: StageLink, batch: Batch, payload: Payload, form: str) -> Finding:
+    """The finding of one kind of microbatch; `form` says how the engine sends it."""
+    time = transfer_seconds(payload.rank_bytes, known.link)
+    whole = f"{payload.bytes / MEBIBYTE:.4g} MiB"
+    part = f", {payload.rank_bytes / MEBIBYTE:.4g} MiB from each rank" if payload.parts > 1 else ""
+    between = crossing.a is not crossing.b
+    return Finding(
+        message=f"a {batch.phase} microbatch of {payload.rows:,} rows ({whole}{part}) takes "
+        f"{spelled(time.scaled(1e3))} across the stage boundary {crossing} over {known.link.name}, and the "
+        f"policy allows {batch.limit_ms:g} ms",
+        fix="give the boundary a faster way: each rank the NIC nearest to its GPU, all rails up, GPUDirect; "
+        "or fewer rows in a microbatch"
+        if between
+        else "use GPUs of one NVLink group for neighbouring stages, or fewer rows in a microbatch",
+        cause=f"slow boundary in {batch.phase}",
+        subjects=(str(crossing),),
+        evidence=(
+            *known.evidence,
+            Evidence(
+                source="plan",
+                fact=f"{payload.rows:,} rows x {payload.hidden:,} hidden x {payload.element_bytes} bytes x "
+                f"{payload.tensors} tensors: {payload.bytes:,} bytes; {form}",
+            ),
+            *(Evidence(source="assumption", fact=fact) for fact in known.link.assumptions),
+        ),
+        ranks=tuple(end for rank in crossing.ranks[:16] for end in (rank, rank + crossing.stride)),
+        mark="edge",
+    )
+
+
+def spelled(time: Bounds) -> str:
+    """`2.68 to 4.1 ms`."""
+    return f"{time.low:.3g} to {time.high:.3g} ms"
+
+
+RULES = (stages_are_balanced, bubble_within_policy, boundary_within_policy)

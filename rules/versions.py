@@ -1,0 +1,288 @@
+"""VER: nodes of one job are alike: versions, model, arguments, machines."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from topocheck.ask import Ask
+from topocheck.engines.version import release
+from topocheck.errors import LayoutError
+from topocheck.inventory import Machine
+from topocheck.majority import Split, split
+from topocheck.placement import Node, Placement
+from topocheck.ranges import first
+from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
+from topocheck.snapshot import JobFact, ModelFiles, Software
+
+__all__ = ["RULES"]
+
+PROBE = "topocheck probe on every node"
+PER_NODE = frozenset({"node-rank", "node_rank", "host", "port", "master-addr", "headless", "nnodes"})
+"""Arguments that differ from node to node by right."""
+MORE_THAN_A_NODE = NotApplicable("the job has one node")
+
+
+def whole_job(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job, where it has nodes to compare."""
+    return MORE_THAN_A_NODE if placement.expected == 1 else the(placement)
+
+
+def by_software(placement: Placement) -> list[tuple[Software, list[Node]]]:
+    """Nodes by their versions: equal ones are one object, so that thousands of nodes are looked at once."""
+
+    def sort(asked: Placement) -> list[tuple[Software, list[Node]]]:
+        found: dict[int, tuple[Software, list[Node]]] = {}
+        for node in asked.nodes[: asked.expected]:
+            if node.machine is not None:
+                software = node.machine.software
+                found.setdefault(id(software), (software, []))[1].append(node)
+        return list(found.values())
+
+    return placement.keep("nodes by software", sort)
+
+
+def compared(
+    ask: Ask, what: str, found: Split[str], supply: str, fix: str, *, part: str = "software"
+) -> Iterator[Finding]:
+    """A finding where nodes differ, a gap for those that are silent."""
+    ask.know()
+    if found.silent:
+        ask.gap(what, [node.name for node in found.silent], supply, part=part)
+    if found.odd:
+        yield Finding(
+            message=f"{found.told(what)}",
+            fix=fix,
+            cause=f"{what} differs",
+            subjects=tuple(node.name for node in found.odd),
+            evidence=found.evidence(what),
+        )
+
+
+@rule("VER001", "one driver on all nodes", over=whole_job, severity="warning")
+def one_driver(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """The kernel driver of the GPUs."""
+    found = split(placement, lambda machine: machine.software.driver)
+    fix = "install one driver on all nodes, and reboot or reload it where the odd one is"
+    yield from compared(ask, "the GPU driver", found, f"nvidia-smi, given as NODE=FILE, or {PROBE}", fix)
+
+
+def nccl_of(machine: Machine) -> str | None:
+    """The library that the job loaded, else the one that it would find: `2.27.5`."""
+    loaded = {seen.library for seen, _ in machine.observed if seen.library}
+    if len(loaded) == 1:
+        return loaded.pop().removeprefix("NCCL ").partition("+")[0]
+    return machine.software.nccl if not loaded else ", ".join(sorted(loaded))
+
+
+@rule("VER002", "one NCCL on all nodes", over=whole_job, severity="error")
+def one_nccl(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """The communication library, by the log of the job where there is one."""
+    found = split(placement, nccl_of)
+    fix = "use one image, or one nvidia-nccl package, on all nodes: ranks of two versions hang or abort"
+    supply = f"the NCCL_DEBUG=VERSION line of every node, or {PROBE} in the job's own environment"
+    yield from compared(ask, "NCCL", found, supply, fix)
+
+
+def engine_of(machine: Machine) -> str | None:
+    """Engine and version."""
+    software = machine.software
+    if software.engine_version is None:
+        return None
+    return f"{software.engine or 'engine'} {software.engine_version}"
+
+
+@rule("VER003", "one engine on all nodes", over=whole_job, severity="error")
+def one_engine(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """Engine and version, among the nodes and against the plan."""
+    found = split(placement, engine_of)
+    fix = "run one image on all nodes: versions lay out ranks and messages in different ways"
+    supply = f"the start-up log of every node, or {PROBE} in the job's own environment"
+    yield from compared(ask, "the engine", found, supply, fix)
+    yield from other_than_planned(ask, placement, found)
+
+
+def other_than_planned(ask: Ask, placement: Placement, found: Split[str]) -> Iterator[Finding]:
+    """Nodes agree on another release than the plan's, by whose rules ranks were laid out."""
+    planned = placement.plan.engine_version
+    if planned is None or len(found.groups) != 1:
+        return
+    ((value, nodes),) = found.groups
+    name, _, version = value.partition(" ")
+    if name != placement.plan.engine or same_release(planned, version):
+        return
+    yield Finding(
+        message=f"the plan says {placement.facts.engine.title} {planned} and {first(map(str, nodes))} "
+        f"{'have' if len(nodes) > 1 else 'has'} {version}: this layout is that of {planned}",
+        fix=f"write engine_version: {version!r} into the plan, or install {planned}",
+        cause="other version than planned",
+        subjects=tuple(map(str, nodes)),
+        evidence=(Evidence(source="plan", fact=f"engine_version {planned}"), *found.evidence("engine")),
+        severity="warning",
+    )
+
+
+def same_release(a: str, b: str) -> bool:
+    """The numbers that both give are equal: 0.19 and 0.19.1 may be one."""
+    try:
+        return all(x == y for x, y in zip(release(a), release(b), strict=False))
+    except LayoutError:
+        return a == b
+
+
+def versions(placement: Placement) -> Situations[Node] | NotApplicable:
+    """Nodes by their versions; without NVIDIA's GPUs there is no CUDA."""
+    nodes = placement.nodes[: placement.expected]
+    models = {model for node in nodes for model in node.models}
+    if models and all(model is not None and model.startswith(("AMD", "Instinct")) for model in models):
+        return NotApplicable("the GPUs are AMD's")
+    found: dict[Hashable, list[Node]] = {}
+    for node in nodes:
+        found.setdefault(id(node.machine.software) if node.machine else None, []).append(node)
+    return found
+
+
+@rule("VER004", "CUDA fits the driver and the GPUs", over=versions, severity="warning")
+def cuda_fits(ask: Ask, node: Node) -> Iterator[Finding]:
+    """CUDA of the job's libraries is no newer than what the driver runs, and was built for the GPUs."""
+    yield from unsupported(ask, node)
+    software = node.machine.software if node.machine else Software()
+    ask.know()
+    if software.cuda is None or software.cuda_runtime is None:
+        missing = "CUDA of the driver" if software.cuda is None else "CUDA of the job's libraries"
+        ask.gap(missing, [node.name], f"{PROBE} in the job's own environment", part="software")
+        return
+    driver, runtime = numbers(software.cuda), numbers(software.cuda_runtime)
+    if runtime[:1] > driver[:1]:
+        yield newer_cuda(node, software, "its programs do not start")
+    elif runtime > driver:
+        yield newer_cuda(node, software, "what is compiled when it is loaded (PTX) does not start", "info")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """`12.8` -> (12, 8)."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
+
+def newer_cuda(node: Node, software: Software, effect: str, severity: Severity | None = None) -> Finding:
+    """The finding about libraries newer than the driver."""
+    return Finding(
+        message=f"the job's libraries are of CUDA {software.cuda_runtime} and the driver of {node} runs CUDA "
+        f"{software.cuda}: {effect} unless the compatibility package is installed",
+        fix=f"update the driver, use an image of CUDA {software.cuda} or older, or install cuda-compat",
+        cause="libraries newer than the driver",
+        subjects=(node.name,),
+        evidence=(
+            Evidence(source=source(node), fact=f"CUDA of the driver {software.cuda}"),
+            Evidence(source=source(node), fact=f"CUDA of the libraries {software.cuda_runtime}"),
+        ),
+        severity=severity,
+    )
+
+
+def source(node: Node) -> str:
+    """Where a node's versions were read."""
+    return first(node.machine.sources, 2) if node.machine and node.machine.sources else "evidence"
+
+
+def unsupported(ask: Ask, node: Node) -> Iterator[Finding]:
+    """Models that the job's PyTorch was not built for; a log says it once, of whatever node."""
+    facts = [f for f in ask.placement.inventory.job if f.kind == "unsupported-gpu"]
+    if facts and node.index == 0:
+        named = first(dict.fromkeys(f"{fact.name} ({fact.value})" for fact in facts))
+        yield Finding(
+            message=f"PyTorch was not built for {named}: its kernels do not run there",
+            fix="install a PyTorch that was built for this GPU (a newer CUDA build)",
+            cause="GPU not supported by PyTorch",
+            subjects=tuple(dict.fromkeys(fact.name for fact in facts)),
+            evidence=tuple(read_at(fact.at, f"{fact.name}: {fact.value}") for fact in facts),
+        )
+
+
+def model_of(machine: Machine) -> str | None:
+    """The model's files in words; None if nobody looked."""
+    found = [spelled(files) for files in machine.model]
+    return None if not found else " and ".join(dict.fromkeys(found))
+
+
+def spelled(files: ModelFiles) -> str:
+    """Digests short enough to read."""
+    config = (files.config_digest or "no config.json").removeprefix("sha256:")[:12]
+    weights = (files.weights_digest or "no weights").removeprefix("sha256:")[:12]
+    count = "" if files.weights_files is None else f", {files.weights_files} weight files"
+    return f"config {config}, weights {weights}{count}"
+
+
+@rule("VER005", "one model on all nodes", over=whole_job, severity="error")
+def one_model(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """config.json by its content, weights by names and sizes."""
+    found = split(placement, model_of)
+    fix = "fetch one revision of the model to all nodes, and let it finish: a part of a download looks alike"
+    supply = "topocheck probe --model FOLDER on every node"
+    yield from compared(ask, "the model", found, supply, fix, part="model")
+
+
+def arguments(placement: Placement) -> dict[str, dict[str, list[JobFact]]]:
+    """Arguments of the plan's engine by name and value."""
+    found: dict[str, dict[str, list[JobFact]]] = {}
+    for fact in placement.inventory.job:
+        if fact.kind == "requested-size" and fact.engine == placement.plan.engine and fact.at:
+            found.setdefault(fact.name, {}).setdefault(fact.value, []).append(fact)
+    return found
+
+
+def speakers(facts: list[JobFact]) -> set[str]:
+    """Who said it: hosts, else files."""
+    return {fact.host or (fact.at.source if fact.at else "") for fact in facts}
+
+
+@rule("VER006", "one set of engine arguments", over=whole_job, severity="error")
+def one_set_of_arguments(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """Sizes that each node's own command or log asks for."""
+    stated = {name: values for name, values in arguments(placement).items() if name not in PER_NODE}
+    ask.know()
+    said = set().union(*(speakers(facts) for values in stated.values() for facts in values.values()), set())
+    if len(said) < 2:
+        missing = [str(node) for node in placement.nodes[: placement.expected]]
+        ask.gap(
+            "engine arguments of two nodes or more", missing, "the start-up log of every node", part="job"
+        )
+    for name, values in stated.items():
+        who = [speakers(facts) for facts in values.values()]
+        if len(values) > 1 and len(set().union(*who)) > 1:
+            listed = ", ".join(
+                f"{value} by {first(sorted(names))}" for value, names in zip(values, who, strict=True)
+            )
+            yield Finding(
+                message=f"{name} is asked for with different values: {listed}. The nodes build different "
+                "groups and wait for each other",
+                fix=f"start all nodes with one value of {name}",
+                cause=f"argument {name} differs",
+                subjects=tuple(sorted(set().union(*who))),
+                evidence=tuple(read_at(facts[0].at, f"{name} {value}") for value, facts in values.items()),
+            )
+
+
+def machine_of(machine: Machine) -> str | None:
+    """What the machine is; None unless its list of GPUs is whole."""
+    if machine.coverage.gpus != "all" or machine.shape is None:
+        return None
+    return machine.shape.build
+
+
+@rule("VER007", "no odd node out", over=whole_job, severity="warning")
+def no_odd_node(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """Number and models of GPUs, their NVLinks, and how they are joined."""
+    found = split(placement, machine_of)
+    fix = "take the odd node out of the job, or repair it; if it is meant so, waive this for it"
+    yield from compared(ask, "hardware", found, PROBE, fix, part="gpus")
+
+
+RULES = (
+    no_odd_node,
+    one_driver,
+    one_nccl,
+    one_engine,
+    cuda_fits,
+    one_model,
+    one_set_of_arguments,
+)

@@ -1,0 +1,231 @@
+"""`topocheck record` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from evidence import PLAN, snapshot
+from shell import topocheck
+from test_pipeline_bench import sglang, vllm
+
+from topocheck.cli.main import run
+from topocheck.record import SCHEMA
+
+AT = "2026-01-02T03:04:05Z"
+CLIENT = "Namespace(seed=0, num_prompts=4, dataset_name='random', num_warmups=16)\n"
+
+
+def job(folder: Path, **changes: Any) -> list[str]:
+    """Arguments that record a whole run; `changes` are those of the benchmark's result."""
+    (folder / "plan.yaml").write_text(PLAN, encoding="utf-8")
+    (folder / "nodes.jsonl").write_text(
+        "".join(json.dumps(snapshot(node, software={"driver": "570.86.10"})) + "\n" for node in range(2)),
+        encoding="utf-8",
+    )
+    (folder / "bench.json").write_text(json.dumps(vllm(**changes)), encoding="utf-8")
+    (folder / "client.log").write_text(CLIENT, encoding="utf-8")
+    plan, bench, client, nodes = (
+        str(folder / name) for name in ("plan.yaml", "bench.json", "client.log", "nodes.jsonl")
+    )
+    return ["record", "--plan", plan, nodes, "--bench", bench, "--bench-log", client, "--at", AT]
+
+
+def recorded(
+    folder: Path, capsys: pytest.CaptureFixture[str], *options: str, **changes: Any
+) -> dict[str, Any]:
+    assert run([*job(folder, **changes), *options]) == 0
+    found: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+    return found
+
+
+def test_a_run_is_recorded_as_yaml_with_what_is_missing_named(tmp_path: Path) -> None:
+    ran = topocheck(
+        *job(tmp_path), "--bench-limits", "ttft=500ms,tpot=30", "--set", "parallelism.microbatches=2"
+    )
+    assert ran.code == 0
+    found = yaml.safe_load(ran.out)
+    assert (found["schema"], found["at"], found["status"]) == (SCHEMA, AT, "not measured")
+    assert found["hardware"]["cards"] == {"NVIDIA H200": 8}
+    assert found["hardware"]["driver"] == "570.86.10"
+    assert found["perf"]["goodput"]["limits"] == {"ttft_ms": 500.0, "tpot_ms": 30.0}
+    assert found["perf"]["requests"]["single_token"] == 1
+    assert (found["workload"]["seed"], found["workload"]["warmups"]) == (0, 16)
+    assert found["utilization"]["bubble_estimate"]["share"] == 0.3333
+    assert [one["kind"] for one in found["inputs"]] == ["topocheck snapshots", "benchmark", "client log"]
+    assert all(len(one["digest"]) == len("sha256:") + 64 for one in found["inputs"])
+    assert "  ttft_ms: {mean: 200.0, median: 150.0, p99: 400.0}" in ran.out.splitlines()
+    assert ran.last.startswith("recorded: ")
+    assert "fields not measured (status, " in ran.last
+
+
+def test_the_same_input_gives_the_same_bytes_and_json_is_the_same_document(tmp_path: Path) -> None:
+    first, again = topocheck(*job(tmp_path)), topocheck(*job(tmp_path))
+    assert first.out == again.out
+    assert json.loads(topocheck(*job(tmp_path), "--json").out) == yaml.safe_load(first.out)
+
+
+def test_a_record_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    place = tmp_path / "run.yaml"
+    ran = topocheck(*job(tmp_path), "-o", place)
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.last.startswith(f"recorded in {place}: ")
+    before = place.read_text(encoding="utf-8")
+    (tmp_path / "bench.json").write_text("{", encoding="utf-8")
+    ran = topocheck("record", "--bench", tmp_path / "bench.json", "-o", place)
+    assert ran.code == 2
+    assert place.read_text(encoding="utf-8") == before
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "bench.json",
+        "client.log",
+        "nodes.jsonl",
+        "plan.yaml",
+        "run.yaml",
+    ]
+
+
+def test_sglang_is_recorded_run_by_run(tmp_path: Path) -> None:
+    lines = [json.dumps(sglang(duration=float(seconds))) for seconds in (4, 5)]
+    assert "Infinity" in lines[0]
+    (tmp_path / "out.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    ran = topocheck("record", "--bench", tmp_path / "out.jsonl", "--bench-run", "2")
+    found = yaml.safe_load(ran.out)
+    assert (found["engine"]["name"], found["engine"]["version"]) == ("sglang", "0.5.10")
+    assert (found["perf"]["duration_s"], found["workload"]["request_rate"]) == (5.0, "inf")
+    supplies = {one["field"]: one["supply"] for one in found["missing"]}
+    assert supplies["requests"] == "sglang bench_serving with --output-details"
+    assert topocheck("record", "--bench", tmp_path / "out.jsonl").last.endswith(
+        "choose one with --bench-run 1 to 2"
+    )
+
+
+def test_standard_input_is_the_result(tmp_path: Path) -> None:
+    ran = topocheck("record", "--bench", "-", stdin=json.dumps(vllm(mean_tpot_ms=math.nan)))
+    assert yaml.safe_load(ran.out)["perf"]["tpot_ms"]["mean"] == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "there is nothing to record"),
+        (["--bench", "-", "-"], "- is given twice"),
+        (["--bench", "missing.json"], "missing.json: cannot be read (No such file or directory)"),
+        (
+            ["--bench", "-", "--bench-limits", "ttft=5ms"],
+            "expected both limits, for instance ttft=500ms,tpot=50ms",
+        ),
+        (["--bench", "-", "--bench-limits", "ttft=5ms,ttft=6ms"], "expected both limits"),
+        (["--bench", "-", "--bench-limits", "ttft=5ms,tpot=soon"], "expected a time above zero"),
+        (["--bench-limits", "ttft=5ms,tpot=6ms", "-"], "give --bench FILE"),
+        (["--bench", "-", "--set", "workload.sed=3"], "did you mean workload.seed?"),
+        (["--bench", "-", "--set", "workload.seed=x"], "expected a whole number"),
+        (["--bench", "-", "--set", "perf.duration_s=3"], "what can be stated is"),
+        (["--bench", "-", "--set", "model.precision="], "expected a short text"),
+    ],
+)
+def test_bad_usage_is_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
+    ran = topocheck("record", *arguments, stdin=json.dumps(vllm()), cwd=tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.last
+    assert ran.err.count("\n") == 1
+
+
+def test_a_plan_of_several_worlds_is_refused(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("engine: vllm\nparallel: {tensor: 4}\nnodes: 2\nworlds: 2\n", encoding="utf-8")
+    ran = topocheck("record", "--plan", plan)
+    assert ran.code == 2
+    assert "a record is of one world" in ran.last
+
+
+def both(folder: Path, **changes: Any) -> tuple[Path, Path]:
+    """Records before and after microbatches were raised; `changes` are those of the second result."""
+    first, second = folder / "a.yaml", folder / "b.yaml"
+    for place, count, result in ((first, 2, {}), (second, 8, {"output_throughput": 6.5, **changes})):
+        arguments = [*job(folder, **result), "--set", f"parallelism.microbatches={count}", "-o", str(place)]
+        assert topocheck(*arguments).code == 0
+    return first, second
+
+
+def test_two_records_are_compared_in_words_and_as_json(tmp_path: Path) -> None:
+    first, second = both(tmp_path)
+    ran = topocheck("record", "compare", first, second)
+    assert ran.code == 0
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert ["output", "tokens/s", "5", "6.5", "1.30"] in rows
+    assert ["changed", "microbatches:", "2", "->", "8"] in rows
+    assert max(map(len, ran.out.splitlines()), default=0) <= max(80, len(str(second)) + 11)
+    assert ran.last.endswith("(5 -> 6.5), and 1.33 times is predicted: fill and drain explain it")
+    found = json.loads(topocheck("record", "compare", first, second, "--json").out)
+    assert (found["schema"], found["comparable"]) == ("topocheck.comparison/1", True)
+    assert (found["measured_gain"], found["predicted_gain"]) == (1.3, 1.3333)
+
+
+def test_unlike_records_are_refused_with_exit_2(tmp_path: Path) -> None:
+    first, second = both(tmp_path)
+    text = second.read_text(encoding="utf-8")
+    second.write_text(text.replace("  seed: 0\n", "  seed: 5\n"), encoding="utf-8")
+    ran = topocheck("record", "compare", first, second)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"the seed (workload.seed) is 0 in {first} and 5 in {second}" in ran.last
+
+
+def test_a_condition_that_is_not_known_is_exit_3_unless_allowed(tmp_path: Path) -> None:
+    first, second = both(tmp_path)
+    text = second.read_text(encoding="utf-8")
+    second.write_text(text.replace("  seed: 0\n", "  seed: not measured\n"), encoding="utf-8")
+    ran = topocheck("record", "compare", first, second)
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.last.startswith(f"not comparable: workload.seed not measured in {second}")
+    allowed = topocheck("record", "compare", first, second, "--allow-unknown")
+    assert allowed.code == 0
+    assert "taken for equal, as asked" in allowed.out
+
+
+def test_a_bad_record_is_refused_with_its_line(tmp_path: Path) -> None:
+    first, second = both(tmp_path)
+    text = second.read_text(encoding="utf-8")
+    second.write_text(text.replace("  seed: 0\n", "  sead: 0\n"), encoding="utf-8")
+    line = text[: text.index("  seed: 0\n")].count("\n") + 1
+    ran = topocheck("record", "compare", first, second)
+    assert ran.code == 2
+    assert f"{second}:{line}: unknown key 'sead' in workload: did you mean 'seed'?" in ran.last
+
+
+def test_the_gain_of_the_change_is_kept_in_the_second_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, _ = both(tmp_path)
+    options = ["--set", "parallelism.microbatches=8", "--before", str(first)]
+    found = recorded(tmp_path, capsys, *options, output_throughput=6.5)
+    assert found["change"]["changed"] == ["microbatches: 2 -> 8"]
+    assert (found["change"]["measured_gain"], found["change"]["predicted_gain"]) == (1.3, 1.3333)
+    assert found["change"]["before"].startswith(f"{first}, sha256:")
+    assert "change" not in [one["field"] for one in found["missing"]]
+    unlike = [
+        *job(tmp_path),
+        "--before",
+        str(first),
+        "--set",
+        "model.version=x",
+        "--set",
+        "workload.dataset=random",
+    ]
+    assert run(unlike) == 0  # what one record alone knows beyond the needed conditions is no difference
+    (tmp_path / "client.log").write_text(CLIENT.replace("seed=0", "seed=1"), encoding="utf-8")
+    capsys.readouterr()
+    assert run([*unlike[: unlike.index("--before")], "--before", str(first)]) == 2
+    assert "the seed (workload.seed) is 0" in capsys.readouterr().err
+
+
+def test_compare_has_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["record", "compare", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        out.startswith("Usage: topocheck record compare [OPTIONS] BEFORE AFTER") or " record compare [" in out
+    )
+    assert max(map(len, out.splitlines())) <= 80

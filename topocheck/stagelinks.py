@@ -1,0 +1,338 @@
+"""The link that each stage boundary really uses: NVLink or PCIe inside a node, the near NICs between nodes.
+
+What the evidence leaves open widens the bounds of a link; what it does not show at all is a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from topocheck.ask import Ask, Device
+from topocheck.domain import in_one_domain
+from topocheck.hardware import Shape
+from topocheck.pipeline.boundary import Link, nvlink, pcie, pcie_bytes_per_s, rdma, shared
+from topocheck.pipeline.bounds import Bounds
+from topocheck.placement import Node, Placement
+from topocheck.ranges import first, fold
+from topocheck.rdma import rdma_kind, rdma_of
+from topocheck.rule import Evidence
+from topocheck.traffic import flows
+
+__all__ = ["Crossing", "StageLink", "find_crossings", "stage_link"]
+
+PROBE = "topocheck probe on every node"
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """All pairs of neighbouring stages' ranks that go from one node to one node."""
+
+    a: Node | None
+    """Node of the lower stage; None, as `b`, where nothing shows the nodes of the ranks."""
+    b: Node | None
+    ranks: tuple[int, ...]
+    """Ranks of the lower stage."""
+    stride: int
+    """Distance to the rank of the next stage."""
+
+    def __str__(self) -> str:
+        if self.a is None or self.b is None:
+            return f"boundaries of ranks {fold(self.ranks)}"
+        pair = f"rank {self.ranks[0]} -> {self.ranks[0] + self.stride}"
+        return f"inside {self.a} ({pair})" if self.a is self.b else f"{self.a} - {self.b} ({pair})"
+
+
+@dataclass(frozen=True, slots=True)
+class StageLink:
+    """A link and the facts that it was made from."""
+
+    link: Link
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What one end of a boundary gets of its node's NICs."""
+
+    rate_gbps: Bounds
+    name: str
+    pcie: Bounds | None
+    near: bool
+    evidence: Evidence
+
+
+def find_crossings(placement: Placement) -> dict[Hashable, list[Crossing]]:
+    """Stage boundaries by situation: the GPUs at both ends, and hardware, RDMA and load of their nodes."""
+    column, nodes = placement.placed, placement.nodes
+    kinds = [node.kind for node in nodes]
+    rdma_kinds = [rdma_kind(placement, node) for node in nodes]
+    stride = placement.layout.strides["pipeline"]
+    found: dict[Hashable, list[Crossing]] = {}
+    for (a, b), ranks in places_of(placement).items():
+        if a is None or b is None:
+            continue
+        crossing = Crossing(nodes[a], nodes[b], tuple(ranks), stride)
+        gpus = tuple([(column.gpu[rank], column.gpu[rank + stride]) for rank in ranks])
+        if a == b:
+            key: Hashable = (kinds[a] or a, gpus)
+        else:
+            domain = in_one_domain(placement, (nodes[a], nodes[b]))
+            ends = ((kinds[at] or at, rdma_kinds[at], load) for at, load in ends_of(placement, a, b))
+            key = (*ends, gpus, domain)
+        found.setdefault(key, []).append(crossing)
+    if placement.unplaced:
+        found["unplaced"] = [Crossing(None, None, tuple(placement.unplaced), stride)]
+    return found
+
+
+def places_of(placement: Placement) -> dict[tuple[int | None, int | None], list[int]]:
+    """Ranks that have a next stage, by the nodes of both."""
+    column, layout = placement.placed.node, placement.layout
+    stride = layout.strides["pipeline"]
+    span = stride * layout.size("pipeline")
+    found: dict[tuple[int | None, int | None], list[int]] = {}
+    for start in range(0, placement.world, span):
+        for rank in range(start, start + span - stride):
+            found.setdefault((column[rank], column[rank + stride]), []).append(rank)
+    return found
+
+
+def ends_of(placement: Placement, a: int, b: int) -> tuple[tuple[int, Hashable], tuple[int, Hashable]]:
+    """Both nodes with the GPUs that send to, or receive from, other nodes at the same time."""
+    senders, receivers = placement.keep("loads of boundaries", far_gpus)
+    return (a, senders.get(a, ())), (b, receivers.get(b, ()))
+
+
+Far = dict[int, tuple[int | None, ...]]
+
+
+def far_gpus(placement: Placement) -> tuple[Far, Far]:
+    """GPUs of each node whose next stage, and whose previous one, is on another node."""
+    gpu, stride = placement.placed.gpu, placement.layout.strides["pipeline"]
+    senders: dict[int, list[int | None]] = {}
+    receivers: dict[int, list[int | None]] = {}
+    for (a, b), ranks in places_of(placement).items():
+        if a is not None and b is not None and a != b:
+            senders.setdefault(a, []).extend(gpu[rank] for rank in ranks)
+            receivers.setdefault(b, []).extend(gpu[rank + stride] for rank in ranks)
+    return (
+        {node: tuple(gpus) for node, gpus in senders.items()},
+        {node: tuple(gpus) for node, gpus in receivers.items()},
+    )
+
+
+def stage_link(ask: Ask, crossing: Crossing) -> StageLink | None:
+    """The slowest link of a boundary; None where the evidence does not show it, with the gap noted."""
+    a, b = crossing.a, crossing.b
+    if a is None or b is None:
+        ask.rank_gap(crossing.ranks)
+        return None
+    if a is b:
+        return inside(ask, crossing)
+    if in_one_domain(ask.placement, (a, b)):
+        return over_domain(ask, crossing, a)
+    return between(ask, crossing, a, b)
+
+
+def inside(ask: Ask, crossing: Crossing) -> StageLink | None:
+    """NVLink or PCIe between two GPUs of one node: the slowest pair's."""
+    ranks = crossing.ranks
+    devices = ask.devices([*ranks, *(rank + crossing.stride for rank in ranks)])
+    found: list[StageLink] = []
+    for rank in ranks:
+        a, b = devices.get(rank), devices.get(rank + crossing.stride)
+        link = ask.link(a, b) if a and b else None
+        if a is None or b is None or link is None or a.node.shape is None:
+            return None
+        shape = a.node.shape
+        if link.nvlink:
+            way = nvlink(link.count, nvlink_version(shape, a.ordinal))
+        else:
+            peers = {shape.peer(a.ordinal, b.ordinal), shape.peer(b.ordinal, a.ordinal)}
+            peer = None if None in peers else peers == {"OK"}
+            way = pcie(lanes(shape, a.ordinal), peer=peer)
+        found.append(StageLink(way, (read(a.node, f"GPU{a.index} - GPU{b.index}: {link}, {way.name}"),)))
+    return min(found, key=lambda one: one.link.bytes_per_s.low)
+
+
+def over_domain(ask: Ask, crossing: Crossing, a: Node) -> StageLink | None:
+    """NVLink between hosts: all links of the GPU lead to the switches."""
+    device = ask.device(crossing.ranks[0])
+    if device is None:
+        return None
+    shape = device.node.shape
+    count = shape.nvlinks(device.ordinal) if shape and device.ordinal < shape.gpus else None
+    if not count or shape is None:
+        ask.gap(
+            "active NVLinks of each GPU", [a.name], "nvidia-smi nvlink -s, given as NODE=FILE", part="links"
+        )
+        return None
+    way = nvlink(count, nvlink_version(shape, device.ordinal))
+    return StageLink(way, (read(a, f"GPU{device.index}: {count} NVLinks in one NVLink domain"),))
+
+
+def between(ask: Ask, crossing: Crossing, a: Node, b: Node) -> StageLink | None:
+    """RDMA: what both ends have of their NICs, and whether the NICs read the GPUs' memory."""
+    placement, ends = ask.placement, []
+    loads = ends_of(placement, a.index, b.index)
+    for node, (_, load), shift in zip((a, b), loads, (0, crossing.stride), strict=True):
+        if not usable(ask, node):
+            continue
+        devices = ask.devices([rank + shift for rank in crossing.ranks])
+        if len(devices) == len(crossing.ranks):
+            ends.append(end_of(ask, node, list(devices.values()), load))
+    known = [end for end in ends if end is not None]
+    if len(known) < 2:
+        return None
+    direct = gpudirect(placement, (a, b))
+    slow = min(known, key=lambda end: end.rate_gbps.low)
+    rate = Bounds(slow.rate_gbps.low, min(end.rate_gbps.high for end in known))
+    paths = [end.pcie for end in known]
+    path = None if None in paths else min((p for p in paths if p), key=lambda p: p.low)
+    way = rdma(rate, slow.name, direct=direct, pcie_rate=path)
+    if not all(end.near for end in known):
+        more = "Which NIC is near each GPU is not known: all active ones are taken as shared by all senders."
+        way = Link(
+            name=way.name,
+            bytes_per_s=way.bytes_per_s,
+            start_seconds=way.start_seconds,
+            copies=way.copies,
+            assumptions=(*way.assumptions, more),
+        )
+    return StageLink(way, tuple(end.evidence for end in known))
+
+
+def usable(ask: Ask, node: Node) -> bool:
+    """RDMA works on the node; else the gap."""
+    known = rdma_of(ask.placement, node)
+    if known is None:
+        ask.gap("working RDMA", [node.name], f"{PROBE}, or its NCCL_DEBUG=INFO log", part="nics")
+        return False
+    if not known.works:
+        need = f"the rate of sockets, which this boundary falls back to ({known.reason})"
+        ask.gap(need, [node.name], known.fix, because="PP003", part="nics")
+    return known.works
+
+
+def end_of(ask: Ask, node: Node, devices: Sequence[Device], load: Hashable) -> _End | None:
+    """What the least favoured GPU of a boundary gets of its node's NICs; None with the gap."""
+    shape = node.shape
+    rates = rates_of(ask.placement, node) if shape is not None else {}
+    if shape is None or not rates:
+        ask.gap(
+            "rate of each active port", [node.name], f"{PROBE}, or ibstat, given as NODE=FILE", part="nics"
+        )
+        return None
+    senders = load if isinstance(load, tuple) else ()
+    by_gpu = {gpu: near_nics(shape, ordinal_of(ask, node, gpu), rates) for gpu in senders}
+    users: dict[str, int] = {}
+    for names in by_gpu.values():
+        for name in names or rates:
+            users[name] = users.get(name, 0) + 1
+    parts = []
+    for device in devices:
+        names = near_nics(shape, device.ordinal, rates)
+        parts.append((shared({name: rates[name] for name in names or rates}, users), names, device))
+    rate, names, device = min(parts, key=lambda part: part[0].low)
+    used = names or tuple(rates)
+    how = f" (near GPU{device.index})" if names else ""
+    most = max(users.get(name, 1) for name in used)
+    by = f", shared by {most} senders" if most > 1 else ""
+    spelled = f"{first(used, 4)} at {rates[used[0]]:g} Gb/s{by}"
+    return _End(
+        rate, spelled, lanes(shape, device.ordinal), bool(names), read(node, f"{node}: {spelled}{how}")
+    )
+
+
+def ordinal_of(ask: Ask, node: Node, gpu: int | None) -> int | None:
+    """Ordinal of a GPU as the phase's column names it."""
+    if gpu is None or ask.placement.phase != "predicted":
+        return gpu
+    return None if node.machine is None else node.machine.at_index(gpu)
+
+
+def near_nics(shape: Shape, ordinal: int | None, rates: dict[str, float]) -> tuple[str, ...]:
+    """Nearest NICs of a GPU among those in use; () where nearness is not known or none of them is in use."""
+    near = shape.nearest_nics(ordinal) if ordinal is not None and ordinal < shape.gpus else None
+    return () if near is None else tuple(nic.name for nic in near[1] if nic.name in rates)
+
+
+def rates_of(placement: Placement, node: Node) -> dict[str, float]:
+    """Gbit/s of the active ports of each NIC in use: opened by the job, or selected by NCCL_IB_HCA."""
+    shape = node.shape
+    if shape is None:
+        return {}
+    rates: dict[str, float] = {}
+    for nic in shape.hardware.nics:
+        ports = [port.rate_gbps for port in nic.ports if port.state == "ACTIVE" and port.rate_gbps]
+        if nic.name in shape.active_nics and ports:
+            rates[nic.name] = sum(ports)
+    facts = placement.facts_by_node.get(node.index, [])
+    opened = {fact.value.partition(":")[0] for fact in facts if fact.kind == "hca"}
+    wanted = opened or {name for name in rates if selected(name, hca_filter(node))}
+    return {name: rate for name, rate in rates.items() if name in wanted}
+
+
+def hca_filter(node: Node) -> str:
+    """NCCL_IB_HCA of the node's ranks; empty without."""
+    for raw in node.machine.environments if node.machine else ():
+        value = msgspec.json.decode(raw, type=dict[str, str]).get("NCCL_IB_HCA")
+        if value:
+            return value
+    return ""
+
+
+def selected(name: str, wish: str) -> bool:
+    """NCCL_IB_HCA selects this device: prefixes, `=` exact names, `^` all but these; ports are left aside."""
+    if not wish:
+        return True
+    exclude, wish = wish.startswith("^"), wish.removeprefix("^")
+    exact, wish = wish.startswith("="), wish.removeprefix("=")
+    names = [entry.partition(":")[0] for entry in wish.split(",") if entry]
+    met = name in names if exact else any(name.startswith(prefix) for prefix in names)
+    return met != exclude
+
+
+def gpudirect(placement: Placement, nodes: tuple[Node, Node]) -> bool | None:
+    """NICs read GPU memory at both ends: as edges of the running job show, else whether a driver could."""
+    seen = {
+        flow.edge.gdr
+        for flow in flows(placement)
+        if flow.edge.via == "NET" and flow.between_nodes and flow.near in nodes
+    } - {None}
+    if seen:
+        return seen == {True}
+    for node in nodes:
+        views = node.machine.verbs if node.machine else ()
+        if any(verbs.peer_memory == "" and verbs.dma_buf is False for verbs in views):
+            return False
+    return None
+
+
+def nvlink_version(shape: Shape, ordinal: int) -> int | None:
+    """Generation of a GPU's NVLinks; None where they differ or are not shown."""
+    links = shape.hardware.gpus[ordinal].links or ()
+    versions = {link.version for link in links if link.active}
+    return versions.pop() if len(versions) == 1 else None
+
+
+def lanes(shape: Shape, ordinal: int) -> Bounds | None:
+    """Rate of the PCIe link of a GPU by its board and the port above; None without a PCI tree."""
+    gpu = shape.hardware.gpus[ordinal]
+    nodes = {node.id: node for node in shape.hardware.pci}
+    device = nodes.get(gpu.pci or "")
+    above = nodes.get(device.parent or "") if device else None
+    ends = [end for end in (device, above) if end is not None and end.max_width and end.max_speed_gts]
+    if not ends:
+        return None
+    speed = min(end.max_speed_gts or 0 for end in ends)
+    return pcie_bytes_per_s(speed, min(end.max_width or 0 for end in ends))
+
+
+def read(node: Node, fact: str) -> Evidence:
+    """A fact of a node's hardware."""
+    sources = node.machine.sources if node.machine else ()
+    return Evidence(source=first(sources, 2) or "hardware", fact=fact)
