@@ -236,6 +236,16 @@ def nested(placement: Placement, nesting: Nesting, tasks: int, processes: int) -
     )
 
 
+MASTER_FIX = (
+    "set it to an address of the first node that all nodes reach (MASTER_ADDR, --dist-init-addr, "
+    "--data-parallel-address, GLOO_SOCKET_IFNAME)"
+)
+GLOO_FIX = (
+    "set GLOO_SOCKET_IFNAME where that process runs, not only beside the command (Ray workers have the "
+    "environment of their own node), or let the node's host name resolve to an address that the others reach"
+)
+
+
 @rule("ID014", "the rendezvous address reaches all nodes", over=several_nodes, severity="error")
 def rendezvous_is_reachable(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Not loopback where several nodes meet, one host for all, and the host of rank 0."""
@@ -249,8 +259,7 @@ def rendezvous_is_reachable(ask: Ask, placement: Placement) -> Iterator[Finding]
         yield Finding(
             message=f"{local[0]} is loopback: every node takes it for itself, and the job has "
             f"{placement.expected} nodes. The others wait for a rendezvous that never comes",
-            fix="set it to an address of the first node that all nodes reach (MASTER_ADDR, --dist-init-addr, "
-            "--data-parallel-address, GLOO_SOCKET_IFNAME)",
+            fix=GLOO_FIX if {address.name for address in local} == {"gloo"} else MASTER_FIX,
             cause="loopback rendezvous",
             subjects=tuple(dict.fromkeys(map(str, local))),
             evidence=tuple(address.evidence for address in local),

@@ -189,10 +189,13 @@ def started(placement: Placement) -> Situations[Placement] | NotApplicable:
 def endings(placement: Placement) -> list[JobFact]:
     """Lines of engines and launchers by which the start ended, but for those of which a rule knows the cause.
 
-    ID015 speaks for refusals for want of room, ID014 for a rendezvous that fails at a loopback address.
+    ID015 speaks for refusals for want of room, ID014 for a rendezvous that fails at a loopback address and
+    for what else then ends on that host.
     """
-    met = not loopbacks(placement)
-    aborts = [fact for fact in facts_of(placement, "abort") if met or not RENDEZVOUS.search(fact.value)]
+    aborts = facts_of(placement, "abort")
+    if loopbacks(placement):
+        apart = {fact.host for fact in aborts if RENDEZVOUS.search(fact.value)} - {None}
+        aborts = [fact for fact in aborts if fact.host not in apart and not RENDEZVOUS.search(fact.value)]
     refused = [f for f in facts_of(placement, "refused") if not is_refused_for_space(f.value)]
     return [*refused, *aborts]
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import made_capacity
+import made_limits
 import made_versions
 import msgspec
 from build import (
@@ -453,6 +454,6 @@ CASES |= {
         made.severity,
         made.names,
     )
-    for family in (made_capacity, made_versions)
+    for family in (made_capacity, made_limits, made_versions)
     for rule, made in family.CASES.items()
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import made_capacity
+import made_limits
 import made_versions
 import msgspec
 
@@ -417,7 +418,9 @@ FAILURES: dict[str, Job] = {
     ),
     "OBS009": Job(TWO, running("NET/IB/0")),
 } | {
-    rule: Job(*job) for family in (made_capacity, made_versions) for rule, job in family.FAILURES.items()
+    rule: Job(*job)
+    for family in (made_capacity, made_limits, made_versions)
+    for rule, job in family.FAILURES.items()
 }
 
 

@@ -32,7 +32,7 @@ def write_file(path: Path, tensors: Tensors) -> None:
 def write_model(folder: Path, config: object, files: Sequence[Tensors]) -> None:
     """A folder with config.json, an index and these files."""
     (folder / "config.json").write_text(json.dumps(config))
-    homes = {}
+    homes: dict[str, str] = {}
     for number, tensors in enumerate(files, 1):
         name = f"model-{number:05}-of-{len(files):05}.safetensors"
         write_file(folder / name, tensors)

@@ -90,6 +90,36 @@ def test_measured_times_move_layers(tmp_path: Path) -> None:
     assert "Measure again after the change" in words
 
 
+def test_a_measured_run_gives_the_times(tmp_path: Path) -> None:
+    path = config(tmp_path, "llama-3.2-3b")
+    units = tmp_path / "units.jsonl"
+    lines = []
+    for unit in range(3):
+        start = unit * 100
+        for stage, took in enumerate((4, 11, 5)):
+            lines.append(
+                {"unit": unit, "stage": stage, "compute_start_ms": start, "compute_end_ms": start + took}
+            )
+            start += took
+    units.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ran = topocheck("balance", path, "--engine", "vllm", "--from-trace", units, "--json")
+    document = json.loads(ran.out)
+    assert [stage["load"] for stage in document["current"]["stages"]] == [4_000_000, 11_000_000, 5_000_000]
+    assert document["override"]["value"] == "11,6,11"
+    assert document["sources"]["times"] == str(units)
+
+
+def test_training_says_what_else_memory_must_hold(llama: Path) -> None:
+    ran = topocheck("balance", llama, "--engine", "megatron", "-t", "8", "-p", "2", "--gpu-memory", "80GiB")
+    assert "Gradients and optimiser states are not counted" in " ".join(ran.out.split())
+
+
+def test_a_trace_that_is_none_is_one_sentence(llama: Path) -> None:
+    ran = topocheck("balance", llama, "--engine", "vllm", "--from-trace", llama)
+    assert ran.code == 2
+    assert "is neither units of work nor a trace of the PyTorch profiler" in ran.err
+
+
 def test_a_partition_that_does_not_fit_is_refused(llama: Path) -> None:
     times = ["--engine", "vllm", "-p", "2", "--stage-times", "4,11"]
     free = topocheck("balance", llama, *times)
@@ -163,7 +193,7 @@ def test_the_headers_of_a_folder_count(tmp_path: Path) -> None:
         ),
         (["MODEL", "--engine", "vllm", "-p", "2", "--stage-times", "4"], "1 stage times for 2 stages"),
         (["MODEL", "--engine", "vllm", "-p", "2", "--stage-times", "4,x"], "expected a time above zero"),
-        (["MODEL", "--engine", "vllm", "--by", "read", "--stage-times", "4"], "are two measures: give one"),
+        (["MODEL", "--engine", "vllm", "--by", "read", "--stage-times", "4"], "are three measures: give one"),
         (["MODEL", "--engine", "vllm", "--gpu-memory", "80"], "expected a size with its unit such as 80GiB"),
         (
             ["MODEL", "--engine", "vllm", "--reserve", "8GiB"],

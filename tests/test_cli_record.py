@@ -142,6 +142,47 @@ def test_a_plan_of_several_worlds_is_refused(tmp_path: Path) -> None:
     assert "a record is of one world" in ran.last
 
 
+def test_without_a_plan_the_evidence_shows_the_sizes(tmp_path: Path) -> None:
+    (tmp_path / "serve.sh").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
+        "srun vllm serve acme/Blue-7B --tensor-parallel-size 4 --pipeline-parallel-size 2 --nnodes 2\n",
+        encoding="utf-8",
+    )
+    found = yaml.safe_load(topocheck("record", tmp_path / "serve.sh").out)
+    assert found["parallelism"]["sizes"] == {"tensor": 4, "pipeline": 2}
+    assert found["engine"]["name"] == "vllm"
+    assert found["sources"]["parallelism.sizes"] == "evidence"
+    assert any("no plan was given" in note for note in found["notes"])
+
+
+def test_evidence_that_shows_no_plan_gives_no_placement_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "nodes.jsonl").write_text(json.dumps(snapshot(0)) + "\n", encoding="utf-8")
+    found = yaml.safe_load(topocheck("record", tmp_path / "nodes.jsonl").out)
+    assert (found["mapping"], found["parallelism"]["sizes"]) == ("not measured", "not measured")
+    assert [note[:14] for note in found["notes"]] == ["no placement: "]
+
+
+def test_capacity_is_arithmetic_unless_the_engine_reported_it(tmp_path: Path) -> None:
+    arguments = job(tmp_path)
+    sizes = {"num_hidden_layers": 8, "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
+    model = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16"}
+    further = {"vocab_size": 1024, "intermediate_size": 1024, "tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps({**model, **sizes, **further}), encoding="utf-8")
+    load = "workload: {max_sequences: 8, input_tokens: 64, output_tokens: 16, microbatches: 4}\n"
+    (tmp_path / "plan.yaml").write_text(PLAN + "model: config.json\n" + load, encoding="utf-8")
+    first, second = yaml.safe_load(topocheck(*arguments).out)["stages"]
+    assert (first["layers"], second["layers"]) == ("0..3", "4..7")
+    assert first["capacity"]["source"].startswith("arithmetic over the plan's model and workload")
+    assert first["capacity"]["fits"] == second["capacity"]["fits"] == "yes"
+    assert 0 < first["capacity"]["weights_bytes"] < first["capacity"]["gpu_bytes"]
+    log = tmp_path / "serve.log"
+    log.write_text("(Worker_PP0_TP0 pid=7) INFO Model loading took 3.5 GiB memory\n", encoding="utf-8")
+    first, second = yaml.safe_load(topocheck(*arguments, "--from-log", log).out)["stages"]
+    assert first["capacity"]["weights_bytes"] == int(3.5 * 2**30)
+    assert first["capacity"]["source"] == f"{log}: the engine's own report of its workers"
+    assert second["capacity"]["source"].startswith("arithmetic")
+
+
 def both(folder: Path, **changes: Any) -> tuple[Path, Path]:
     """Records before and after microbatches were raised; `changes` are those of the second result."""
     first, second = folder / "a.yaml", folder / "b.yaml"

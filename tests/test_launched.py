@@ -258,7 +258,7 @@ def test_gpu_id_step_puts_ranks_of_two_stages_on_one_gpu() -> None:
     assert found.basis == "predicted"
     assert "ranks 1, 2 share" in text_of(found)
     assert "launch.sh:1 gpu_id_step 2" in text_of(found)
-    assert "leave gpu_id_step at 1" in text_of(found)
+    assert "leave --gpu-id-step at 1" in text_of(found)
     assert sglang(2, 1, 1, ("option", "--gpu-id-step", "2"))["ID004"].verdict == "pass"
     assert sglang(2, 2, 1)["ID004"].verdict == "pass"
 

@@ -28,6 +28,7 @@ from topocheck.pipeline.weights import (
     Block,
     Division,
     ModelWeights,
+    Part,
     Weights,
     rank_weights,
     stage_weights,
@@ -140,7 +141,8 @@ def built(kind: str, config: dict[str, Any], device: str) -> Any:
         special = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
         with torch.device(device):
             made = AutoConfig.for_model(kind, **config, **special)
-            return AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16)
+            auto: Any = AutoModelForCausalLM
+            return auto.from_config(made, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize(("kind", "config"), TINY)
@@ -187,7 +189,16 @@ def test_the_headers_of_files_that_transformers_writes_say_the_same(
         assert ours.of("router").parameters == theirs.of("router").parameters
 
 
-EXACT = ("attention", "mlp", "experts", "shared_experts", "norm", "embedding", "head", "other")
+EXACT: tuple[Part, ...] = (
+    "attention",
+    "mlp",
+    "experts",
+    "shared_experts",
+    "norm",
+    "embedding",
+    "head",
+    "other",
+)
 """Parts that are stored as config.json says; a bias of the router is float32, but .bfloat16() casts it."""
 
 
@@ -206,6 +217,14 @@ def test_deepseek_v3_has_dense_layers_first_and_a_layer_for_multi_token_predicti
     # fp8: one byte a weight, a float32 for each block of 128 x 128
     experts = weights.layers[3].of("experts")
     assert experts.bytes == experts.parameters + 256 * 3 * (2048 // 128) * (7168 // 128) * 4
+
+
+def test_a_tower_beside_the_language_model_is_named_and_not_guessed() -> None:
+    weights = weigh(architecture("gemma-3-27b-text"))
+    assert weights.notes == (
+        "The vision part of the model is not counted: config.json alone does not give it.",
+    )
+    assert weights.tied
 
 
 def test_quantised_weights_have_the_bytes_of_their_layout() -> None:

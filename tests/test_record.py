@@ -236,7 +236,7 @@ VLLM = (
 SGLANG = (
     "[2026-01-02 03:04:05 PP0 TP1] Load weight end. type=BlueForCausalLM, dtype=torch.bfloat16, "
     "avail mem=63.48 GB, mem usage=15.11 GB.\n"
-    "[2026-01-02 03:04:06 PP1 TP1] KV Cache is allocated. #tokens: 44275, K size: 27.02 GB, V size: 27.02 GB\n"
+    "[2026-01-02 03:04:06 PP1 TP1] KV Cache is allocated. #tokens: 442, K size: 27.02 GB, V size: 27.02 GB\n"
     "[2026-01-02 03:04:06] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 52428, KV size: 17.00 GB\n"
 )
 GIB = 1 << 30

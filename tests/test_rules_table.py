@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import made_limits
 import made_versions
 import pytest
 from build import answer, report, text_of
@@ -40,6 +41,7 @@ WARNINGS = {
     "ENV007",
     "OBS002",
     "OBS009",
+    *made_limits.WARNINGS,
     *made_versions.WARNINGS,
 }
 """Rules whose findings are warnings unless they say otherwise."""

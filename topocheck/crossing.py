@@ -69,14 +69,16 @@ def torn_ranks(placement: Placement, column: Column, predicted: Column) -> set[i
 def engines_words(placement: Placement) -> tuple[Evidence, ...]:
     """Lines by which the engine itself says that a TP group lies on several nodes, or must."""
     tensor = placement.layout.size("tensor")
-    return tuple(
-        read_at(fact.at, fact.value if spans else f"{fact.value} GPUs reserved on {fact.name}, TP is {tensor}")
-        for fact in placement.inventory.job
-        if (spans := fact.kind == "group-spans-nodes" and fact.name == "tensor")
-        or (fact.kind == "reserved-gpus" and fact.value.isdecimal() and int(fact.value[:9]) < tensor)
-    )
+    found = []
+    for fact in placement.inventory.job:
+        if fact.kind == "group-spans-nodes" and fact.name == "tensor":
+            found.append(read_at(fact.at, fact.value))
+        elif fact.kind == "reserved-gpus" and fact.value.isdecimal() and int(fact.value[:9]) < tensor:
+            found.append(read_at(fact.at, f"GPUs reserved on {fact.name}: {fact.value}, TP is {tensor}"))
+    return tuple(found)
 
 
 def says_so(placement: Placement) -> bool:
     """The engine says that a TP group spans nodes, which does not hang on where ranks are seen."""
-    return any(fact.kind == "group-spans-nodes" for fact in placement.inventory.job)
+    job = placement.inventory.job
+    return any(fact.kind == "group-spans-nodes" and fact.name == "tensor" for fact in job)

@@ -98,7 +98,9 @@ class RayJob:
         if not loose:
             return f"Ray places the ranks: {first}; {self.why}"
         others = first_names([names[place] for place in sorted(loose)])
-        order = f"the order of {others} is not known ({self.why})"
+        known = None not in {self.sort_value((name,)) for name in names}
+        why = "which of them runs the engine's driver is not shown" if known and not first else self.why
+        order = f"the order of {others} is not known ({why})"
         return f"Ray places the ranks: {first}; {order}" if first else f"Ray places the ranks: {order}"
 
     def is_driver(self, names: Iterable[str]) -> bool:

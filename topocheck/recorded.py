@@ -76,7 +76,7 @@ class Given:
     stated: Mapping[str, int | float | str] = field(default_factory=dict)
     """Values that the user states, by path."""
     notes: Sequence[str] = ()
-    """What to know of the plan."""
+    """Why there is no placement."""
     inputs: Sequence[InputPart] = ()
     """All files."""
 

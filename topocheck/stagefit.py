@@ -105,7 +105,7 @@ def reckoned(placement: Placement, memory: int | None, wanted: StageNeed) -> Cap
         elif not wanted.missing and budget.least_free(need) >= 0:
             fits = "yes"
     return Capacity(
-        source="arithmetic over the plan's model and workload, upper bounds: not measured",
+        source="arithmetic over the plan's model and workload, upper bounds: computed, not measured",
         fits=fits,
         gpu_bytes=known(memory),
         weights_bytes=int(need.weights.high),

@@ -71,7 +71,7 @@ def find_crossings(placement: Placement) -> dict[Hashable, list[Crossing]]:
     rdma_kinds = [rdma_kind(placement, node) for node in nodes]
     stride = placement.layout.strides["pipeline"]
     found: dict[Hashable, list[Crossing]] = {}
-    for (a, b), ranks in places_of(placement).items():
+    for (a, b), ranks in placement.keep("stage places", places_of).items():
         if a is None or b is None:
             continue
         crossing = Crossing(nodes[a], nodes[b], tuple(ranks), stride)
@@ -114,7 +114,7 @@ def far_gpus(placement: Placement) -> tuple[Far, Far]:
     gpu, stride = placement.placed.gpu, placement.layout.strides["pipeline"]
     senders: dict[int, list[int | None]] = {}
     receivers: dict[int, list[int | None]] = {}
-    for (a, b), ranks in places_of(placement).items():
+    for (a, b), ranks in placement.keep("stage places", places_of).items():
         if a is not None and b is not None and a != b:
             senders.setdefault(a, []).extend(gpu[rank] for rank in ranks)
             receivers.setdefault(b, []).extend(gpu[rank + stride] for rank in ranks)

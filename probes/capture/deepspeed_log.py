@@ -34,6 +34,16 @@ MPI = re.compile(
 )
 STAGE = re.compile(rf"RANK={NUMBER} STAGE={NUMBER} LAYERS={NUMBER} \[{NUMBER}, {NUMBER}\) STAGE_PARAMS=")
 
+PRINTED = re.compile(rf"stage={NUMBER} layers={NUMBER}\s*")
+"""PipelineModule prints these to standard output, each stage once (pipe/module.py)."""
+VISIBLE = re.compile(r"Setting CUDA_VISIBLE_DEVICES=([\w,/-]{0,2000})")
+SPAWNED = re.compile(
+    rf"process {NUMBER} spawned with command: .{{0,20000}}?--local_rank[= ',]{{1,4}}{NUMBER}"
+)
+TOPOLOGY = re.compile(r"Using topology: \s*\{(.{1,1000000})\}")
+COORDINATE = re.compile(rf"ProcessCoord\(([\w=, ]{{1,200}})\): {NUMBER}")
+AXES = {"pipe": "pipeline", "data": "data", "model": "tensor"}
+
 WORDS = (
     "WORLD INFO DICT:",
     "global_rank_mapping=",
@@ -42,6 +52,10 @@ WORDS = (
     "DeepSpeed info:",
     "Discovered MPI settings",
     " STAGE_PARAMS=",
+    "Setting CUDA_VISIBLE_DEVICES=",
+    "spawned with command:",
+    "Using topology:",
+    "stage=",
 )
 
 
@@ -53,15 +67,20 @@ def parse(text: Text) -> list[Reading]:
     worlds = {int(match[1]) for line in lines if (match := WORLD.search(line.text))}
     world = worlds.pop() if len(worlds) == 1 else None
     stages: dict[int, tuple[Line, int, int]] = {}
+    printed: dict[int, tuple[Line, int]] = {}
     for line in lines:
         statements(evidence, line)
+        placed(evidence, line)
+        match = PRINTED.fullmatch(line.text)
+        if match:
+            printed[int(match[1])] = line, int(match[2])
         match = STAGE.search(line.text)
         if match:
             rank, stage, _, begin, end = map(int, match.groups())
             evidence.member(line, COMM, rank, world)
             evidence.fact(line, "coordinates", f"pipeline {stage}", str(rank))
             stages[stage] = line, begin, end
-    layers(evidence, stages)
+    layers(evidence, stages or counted(printed))
     if evidence.lines:
         evidence.fact(Line(min(evidence.lines), ""), "engine", ENGINE)
     return evidence.readings()
@@ -130,6 +149,33 @@ def statements(evidence: JobEvidence, line: Line) -> None:
         evidence.fact(line, "world", world)
         evidence.fact(line, "rendezvous", f"{match[4]}:{match[5]}", "master")
         evidence.member(line, COMM, rank, world, cuda=local)
+
+
+def placed(evidence: JobEvidence, line: Line) -> None:
+    """Devices and processes of one node, and the coordinates of all ranks."""
+    match = VISIBLE.search(line.text)
+    if match:
+        evidence.fact(line, "option", match[1], "CUDA_VISIBLE_DEVICES")
+    match = SPAWNED.search(line.text)
+    if match:
+        evidence.fact(line, "process", f"local rank {match[2]}", match[1])
+    match = TOPOLOGY.search(line.text)
+    for coordinate in COORDINATE.finditer(match[1]) if match else ():
+        places = re.findall(r"(\w+)=(\d{1,9})", coordinate[1])
+        words = ", ".join(f"{AXES[axis]} {place}" for axis, place in places if axis in AXES)
+        evidence.fact(line, "coordinates", words, coordinate[2])
+
+
+def counted(printed: Mapping[int, tuple[Line, int]]) -> dict[int, tuple[Line, int, int]]:
+    """Ranges of layers from their numbers, as far as the stages follow each other from the first."""
+    found: dict[int, tuple[Line, int, int]] = {}
+    end = 0
+    for stage in range(len(printed)):
+        if stage in printed:
+            line, count = printed[stage]
+            found[stage] = line, end, end + count
+            end += count
+    return found
 
 
 def layers(evidence: JobEvidence, stages: Mapping[int, tuple[Line, int, int]]) -> None:

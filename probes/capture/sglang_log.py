@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import msgspec
+
 from topocheck.probes.capture.job_evidence import JobEvidence
 from topocheck.probes.capture.log_line import Line, message, parse_lines
 from topocheck.probes.capture.printed_fields import Printed, read_fields
@@ -48,6 +50,10 @@ OPTIONS = (
     "disaggregation_mode",
     "moe_a2a_backend",
     "watchdog_timeout",
+    "chunked_prefill_size",
+    "mem_fraction_static",
+    "kv_cache_dtype",
+    "use_ray",
 )
 """Arguments that a rule may look at; they become facts under the flag's own spelling."""
 
@@ -61,13 +67,26 @@ RANK = re.compile(
 )
 DEVICE = re.compile(r"logical_gpu_id=\d{1,6}, physical_gpu_id=(\d{1,6})")
 SPANS = "is disabled because this process group spans across nodes"
+GROUPS = re.compile(r"Init (?:torch distributed|parallel) (begin|end)s?\b")
+LOADED = re.compile(r"Load weight end\b.{0,300}?avail mem=(\d{1,6}(?:\.\d{1,6})?) GB")
+TOKENS = re.compile(r"max_total_num_tokens=(\d{1,12}), ")
+REPLICA = re.compile(r"Launch DP(\d{1,6}) starting at GPU #(\d{1,6})\b")
+SERVER_INFO = re.compile(r"\{.{0,100000}\"(?:tp_size|server_args)\":.{0,100000}\}")
+"""Answer of /server_info, which has the arguments in force and the version."""
+
+
+LONGEST = 200_000
+"""Characters of such an answer."""
 
 
 def parse(text: Text) -> list[Reading]:
     """Read all lines of SGLang; [] if there are none."""
     evidence = JobEvidence(KIND, text.source, ENGINE)
     names = AXES
-    for line in parse_lines(text.lines, ("[20", "server_args=")):
+    for line in parse_lines(text.lines, ("[20", "server_args=", '"tp_size":')):
+        if line.text.startswith("{"):
+            server_info(evidence, line)
+            continue
         prefix = PREFIX.match(line.text)
         tokens = re.findall(r" ([A-Z_]+)(\d+)", prefix["axes"]) if prefix else []
         axes = {names[token]: int(number) for token, number in tokens}
@@ -131,3 +150,35 @@ def statements(evidence: JobEvidence, line: Line, axes: Mapping[str, int]) -> No
         evidence.fact(line, "device", int(match[1]), place)
     if SPANS in line.text:
         evidence.fact(line, "group-spans-nodes", message(line.text), "tensor")
+    progress(evidence, line, ", ".join(f"{axis} {number}" for axis, number in axes.items()))
+
+
+def progress(evidence: JobEvidence, line: Line, place: str) -> None:
+    """How far one scheduler got, by its coordinates; a replica's first GPU does not count base_gpu_id."""
+    match = GROUPS.search(line.text)
+    if match:
+        evidence.fact(line, "group-init", match[1], place)
+    match = LOADED.search(line.text)
+    if match:
+        evidence.fact(line, "free-memory", match[1], place)
+    match = TOKENS.search(line.text)
+    if match:
+        evidence.fact(line, "kv-tokens", int(match[1]))
+    match = REPLICA.search(line.text)
+    if match:
+        evidence.fact(line, "first-gpu", int(match[2]), f"data {match[1]}")
+
+
+def server_info(evidence: JobEvidence, line: Line) -> None:
+    """The answer of a running server: its version, and its arguments as they are in force."""
+    if len(line.text) > LONGEST or not SERVER_INFO.fullmatch(line.text):
+        return
+    try:
+        found = msgspec.json.decode(line.text, type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError):
+        return
+    fields = {name: str(value) for name, value in found.items() if isinstance(value, bool | int | str)}
+    requested(evidence, line, Printed(fields, (line.number,), closed=True))
+    if "version" in fields and re.fullmatch(r"v?\d[\w.+-]{0,59}", fields["version"]):
+        evidence.fact(line, "engine-version", fields["version"])
+        evidence.version(line, engine=ENGINE, engine_version=fields["version"])

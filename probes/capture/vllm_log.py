@@ -41,6 +41,9 @@ AXES = {
 OPTIONS = (
     "distributed_executor_backend",
     "max_num_seqs",
+    "max_num_batched_tokens",
+    "gpu_memory_utilization",
+    "kv_cache_dtype",
     "ubatch_size",
     "enable_dbo",
     "speculative_config",
@@ -130,15 +133,20 @@ def comm(method: str) -> str:
 
 
 def coordinates(evidence: JobEvidence, text: Text) -> None:
-    """Coordinates in the name of a worker, `(Worker_PP1_TP0 pid=17)`, once for each name and pid."""
+    """Coordinates in the name of a worker, `(Worker_PP1_TP0 pid=17)`, once for each name and pid.
+
+    `(RayWorkerWrapper pid=17, ip=10.0.7.8)` has none, and shows that Ray's executor started it.
+    """
     known = set()
     for number, raw in enumerate(text.lines, 1):
-        tag = raw[:300].partition(")")[0] if "Worker_" in raw else ""
+        tag = raw[:300].partition(")")[0] if "Worker_" in raw or "(RayWorker" in raw else ""
         if not tag or tag in known:
             continue
         known.add(tag)
         line = parse_line(raw, number)
-        if line.process and line.process.startswith(("Worker_", "VllmWorker_")):
+        if line.process and line.process.startswith("RayWorker"):  # RayWorkerWrapper, RayWorkerProc
+            evidence.fact(line._replace(host=None), "option", "ray", "--distributed-executor-backend")
+        elif line.process and line.process.startswith(("Worker_", "VllmWorker_")):
             for axis, place in PREFIX_AXES.findall(line.process):
                 evidence.fact(line, "rank-coordinate", place, AXES[axis])
 

@@ -32,6 +32,7 @@ from topocheck.render.text import printable
 __all__ = ["balance_stages"]
 
 WIDTH = 80
+SIZE = click.IntRange(1, 1_000_000)
 RESERVE = Fraction(1, 10)
 """Part of a GPU's memory that weights leave unless --reserve says how much."""
 LOADS: dict[Measure, tuple[str, Callable[[Fraction], str]]] = {
@@ -40,7 +41,6 @@ LOADS: dict[Measure, tuple[str, Callable[[Fraction], str]]] = {
     "time": ("time", spell_duration),
 }
 """Title of the column of each measure that is not shown anyway, and how its loads are said."""
-SIZE = click.IntRange(1, 1_000_000)
 
 
 @click.command("balance")
@@ -57,6 +57,12 @@ SIZE = click.IntRange(1, 1_000_000)
     help="What to balance on the fullest rank: bytes held, bytes read, parameters  [default: bytes]",
 )
 @click.option("--stage-times", metavar="TIMES", help="Measured times of the stages as they are: 4,11,5 ms.")
+@click.option(
+    "--from-trace",
+    multiple=True,
+    metavar="TRACE",
+    help="Take stage times from a measured run, as topocheck waits reads it; once for each file.",
+)
 @click.option("--gpu-memory", metavar="SIZE", help="Memory of each GPU: 80GiB.")
 @click.option("--reserve", metavar="SIZE", help="What weights must leave of it  [default: a tenth]")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="Data type that weights are loaded in.")
@@ -73,6 +79,7 @@ def balance_stages(  # noqa: PLR0917 - one parameter an option
     from_plan: str | None,
     by: Measure | None,
     stage_times: str | None,
+    from_trace: tuple[str, ...],
     gpu_memory: str | None,
     reserve: str | None,
     dtype: str | None,
@@ -83,17 +90,21 @@ def balance_stages(  # noqa: PLR0917 - one parameter an option
     """Weigh the pipeline stages of MODEL and find the partition that balances best.
 
     MODEL is a config.json or the folder of a model: of safetensors files beside it the headers are read,
-    never the weights. Exits with 1 if --gpu-memory is given and no partition fits.
+    never the weights. Stage times are those of the partition as it is. Exits with 1 if --gpu-memory is
+    given and no partition fits.
     """
-    if by is not None and stage_times is not None:
-        raise UsageError("--by and --stage-times are two measures: give one of them")
+    if (by is not None) + (stage_times is not None) + bool(from_trace) > 1:
+        raise UsageError("--by, --stage-times and --from-trace are three measures: give one of them")
+    times = read_times(stage_times, from_trace)
     sizes = Parallel(tensor=tensor, pipeline=stages, expert=expert)
     plan = planned(from_plan, engine, engine_version, sizes, layers)
+    if times is not None and plan.parallel.pipeline is None:
+        plan = with_sizes(plan, Parallel(pipeline=len(times)))
     weights, source = weigh_model(model, plan, dtype)
-    times = None if stage_times is None else read_times(stage_times)
     job = job_of(plan, weights, memory=read_memory(gpu_memory, reserve), mtp=mtp)
     found = balance(job, "time" if times is not None else by or "bytes", times)
     sources = {"model": source} | ({"plan": from_plan} if from_plan else {})
+    sources |= {"times": ", ".join(from_trace)} if from_trace else {}
     report = describe(found, sources=sources)
     if as_json:
         show(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n", exact=True)
@@ -115,13 +126,18 @@ def planned(
         plan = Plan(engine=name, nodes=1)
     else:
         raise UsageError("the engine is not known: give it, for instance --engine vllm, or --from-plan")
-    given = {key: size for key, size in msgspec.structs.asdict(sizes).items() if size is not None}
-    changed: dict[str, object] = {"parallel": msgspec.structs.replace(plan.parallel, **given)}
+    changed: dict[str, object] = {}
     if name is not None and name != plan.engine:
         changed |= {"engine": name, "engine_version": None, "layers": None, "order": None}
     changed |= {"engine_version": version} if version is not None else {}
     changed |= {"layers": layers} if layers is not None else {}
-    return msgspec.structs.replace(plan, **changed)
+    return with_sizes(msgspec.structs.replace(plan, **changed), sizes)
+
+
+def with_sizes(plan: Plan, sizes: Parallel) -> Plan:
+    """The plan with these sizes in place of its own."""
+    given = {key: size for key, size in msgspec.structs.asdict(sizes).items() if size is not None}
+    return msgspec.structs.replace(plan, parallel=msgspec.structs.replace(plan.parallel, **given))
 
 
 def weigh_model(path: str | None, plan: Plan, dtype: str | None) -> tuple[ModelWeights, str]:
@@ -142,9 +158,16 @@ def with_files(config: Path) -> Path:
     return config.parent if there else config
 
 
-def read_times(words: str) -> tuple[Fraction, ...]:
-    """Times in ns of `4,11,5`. Raises UsageError."""
-    return tuple(map(parse_duration, words.split(",", MOST_STAGES)))
+def read_times(words: str | None, traces: Sequence[str]) -> tuple[Fraction, ...] | None:
+    """Times of the stages in ns, of `4,11,5` or of a measured run; None without. Raises UsageError."""
+    if words is not None:
+        return tuple(map(parse_duration, words.split(",", MOST_STAGES)))
+    if not traces:
+        return None
+    from topocheck.pipeline.trace import stage_times  # noqa: PLC0415 - only for a measured run
+    from topocheck.pipeline.trace_files import read_traces  # noqa: PLC0415
+
+    return tuple(map(Fraction, stage_times(read_traces(traces))))
 
 
 def read_memory(gpu: str | None, reserve: str | None) -> Memory | None:
@@ -224,7 +247,8 @@ def model_words(report: BalanceReport) -> Iterator[str]:
     """What the model consists of."""
     model = report.model
     kind = ", ".join(word for word in (model.dtype, model.quantisation) if word)
-    yield f"{model.layers} layers, {model.parameters:,} parameters, {spell_bytes(model.bytes)} ({kind})"
+    kind = f" ({kind})" if kind else ""
+    yield f"{model.layers} layers, {model.parameters:,} parameters, {spell_bytes(model.bytes)}{kind}"
     for layers in model.kinds:
         yield from labelled(kind_name(layers), f"{spell_bytes(layers.bytes)}{each(layers)}: {parts(layers)}")
     yield from labelled("embedding", spell_bytes(model.embedding.bytes))

@@ -113,7 +113,7 @@ def read_run(files: RunFiles) -> Given:
 
 
 def read_placement(files: RunFiles, inventory: Inventory) -> tuple[Placement | None, list[str]]:
-    """The placement of the plan, or of the sizes that the evidence shows, and what to know of it.
+    """The placement of the plan, or of the sizes that the evidence shows, and a note where there is none.
 
     Evidence that shows no plan gives no placement, and a note says why. Raises PlanError for a bad plan,
     UsageError for one of several worlds.
@@ -132,7 +132,7 @@ def read_placement(files: RunFiles, inventory: Inventory) -> tuple[Placement | N
             f"{files.plan}: a record is of one world: give a plan of the world that was measured"
         )
     inventory.claims = united(inventory.claims)
-    return place(plan, inventory, origin), list(origin.said)
+    return place(plan, inventory, origin), []
 
 
 def shown_plan(inventory: Inventory) -> tuple[Plan, Origin]:

@@ -32,6 +32,8 @@ SCHEMA = "topocheck.balance/1"
 Number = int | float
 """A load as JSON has it: whole where it is whole."""
 
+TRAINS = {"accelerate", "deepspeed", "megatron", "torch", "torchtitan"}
+
 MEASURED = {
     "bytes": "Bytes of weights that the fullest rank of a stage holds are compared.",
     "read": "Bytes of weights that the fullest rank of a stage reads are compared: all that it holds but "
@@ -345,3 +347,5 @@ def _assumptions(found: Balance) -> Iterator[str]:
         yield f"The vocabulary is padded to a multiple of {multiple} before it is divided."
     if job.memory is not None:
         yield "A rank fits where its weights and the reserve are at most the GPU's memory."
+        if job.engine.name in TRAINS:
+            yield "Gradients and optimiser states are not counted: the reserve has to hold them."

@@ -2,9 +2,9 @@
 
 A stage that is blocked by another waits for what that one waits for. At the end of such a chain some stage
 computes, a transfer takes its time, or work is missing. Waiting for a stage that computes is that stage's
-unevenness as far as it computes longer on one unit than the waiting stage does. For the rest it is late because it
-began late, by what it waited for itself. Where it did not wait, no other unit was there to work on: the pipeline
-fills or drains, or has too few units at once.
+unevenness as far as it computes longer on one unit than the waiting stage does. For the rest it is late because
+it began late, by what it waited for itself. Where it did not wait, no other unit was there to work on: the
+pipeline fills or drains, or has too few units at once.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Causes:
             if not worked or state.end <= worked[0].start or state.start >= worked[-1].end:
                 found.ends += state.end - state.start
             for root, by in self._roots(stage, state, frozenset({stage})):
-                self._add(found, stage, root, by, inherit=True)
+                self._add(found, stage, root, by, inherit=len(self.rows))
         return found
 
     def _roots(self, stage: int, state: State, seen: frozenset[int]) -> Iterator[tuple[State, int]]:
@@ -104,13 +104,13 @@ class Causes:
             if state.end > start:
                 yield state._replace(start=max(state.start, start), end=min(state.end, end))
 
-    def _add(self, found: Split, stage: int, root: State, by: int, *, inherit: bool) -> None:
-        """Count one piece of waiting."""
+    def _add(self, found: Split, stage: int, root: State, by: int, *, inherit: int) -> None:
+        """Count one piece of waiting; lateness is followed through so many stages."""
         length = root.end - root.start
         if root.what == "computing" and root.unit is not None:
             left = length - self._uneven(found, stage, by, root.unit, length)
             if inherit and left:
-                left -= self._inherited(found, stage, by, root.unit, left)
+                left -= self._inherited(found, stage, by, root.unit, left, inherit)
             if left:
                 found.work[""] += left
         elif root.what == "transfer":
@@ -131,7 +131,7 @@ class Causes:
             found.neighbour[by] += uneven
         return uneven
 
-    def _inherited(self, found: Split, stage: int, by: int, key: Key, length: int) -> int:
+    def _inherited(self, found: Split, stage: int, by: int, key: Key, length: int, inherit: int) -> int:
         """Count by what the other stage was late itself: what it waited for before it computed this unit.
 
         Gives what was counted. What it did not wait for is nobody's delay: fill, or too few units.
@@ -143,7 +143,7 @@ class Causes:
                 break
             state = state._replace(start=max(state.start, state.end - (length - counted)))
             for root, other in self._roots(by, state, frozenset({by})):
-                self._add(found, stage, root, other, inherit=False)
+                self._add(found, stage, root, other, inherit=inherit - 1)
             counted += state.end - state.start
         return counted
 

@@ -105,6 +105,24 @@ class Run:
             max(unit.compute_end_ns for unit in units) + self.shifts[stage],
         )
 
+    def took(self, unit: Unit) -> int | None:
+        """Time in ns that the transfer of a unit's input took, both ends ready; None if it is not known.
+
+        Where clocks do not compare it is the shorter of the two ends, which is the most that it can be.
+        """
+        peer, begun, there = unit.receive_from, unit.receive_start_ns, unit.receive_end_ns
+        sent = self.units[peer].get(unit.key) if peer is not None and peer < len(self.units) else None
+        if peer is None or begun is None or there is None or sent is None or sent.send_start_ns is None:
+            return None
+        if self.error(unit.stage, peer) is None:
+            return (
+                None
+                if sent.send_end_ns is None
+                else min(there - begun, sent.send_end_ns - sent.send_start_ns)
+            )
+        shift = self.shifts[peer] - self.shifts[unit.stage]
+        return max(0, there - max(begun, sent.send_start_ns + shift))
+
     def error(self, one: int, other: int) -> int | None:
         """How far the clocks of two stages may be apart, in ns; None if they do not compare."""
         return self.alignment.error(self.trace.stages[one].clock, self.trace.stages[other].clock)

@@ -222,6 +222,10 @@ class JobFact(Record, frozen=True, kw_only=True):
     bundles                     name: node that one is pinned to, value: number of Ray bundles waited for
     gpu-models                  value: distinct models in one node, `A, B`
     unsupported-gpu             name: model, value: `sm_120`, which the job's PyTorch was not built for
+    group-init                  name: coordinates of a rank, value: begin or end of the building of its groups
+    free-memory                 name: coordinates of a rank, value: GB left on its GPU after loading the weights
+    kv-tokens                   value: tokens that the KV cache holds
+    first-gpu                   name: a replica, value: number of its first GPU, base_gpu_id not counted
     store-clients               value: `2/8`, clients that had joined when a rendezvous store gave up
     device-error                name: host if known, value: a rank whose device number is invalid
     refused                     value: the engine's own words when it refused to start
