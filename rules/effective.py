@@ -31,7 +31,8 @@ def stated(placement: Placement) -> list[JobFact]:
 def job_with_plan(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job; not where its plan repeats the only sizes that the evidence states."""
     compared = any(declared(placement, f.name) is not None for f in stated(placement))
-    if placement.facts.origin.taken and not compared and not other_layers(placement):
+    compared = compared or bool(other_layers(placement) or elsewhere(placement))
+    if placement.facts.origin.taken and not compared:
         return NotApplicable("the sizes come from this very evidence: nothing else states any")
     return the_job(placement)
 
@@ -55,6 +56,9 @@ def sizes_equal_plan(ask: Ask, placement: Placement) -> Iterator[Finding]:
                 (f"a rank bears {fact.name} coordinate {fact.value}, beyond {fact.name} {size}", fact)
             )
     wrong += other_layers(placement)
+    moved = [] if wrong else elsewhere(placement)
+    if moved:
+        yield another_order(moved)
     if wrong:
         ask.know()
         texts = list(dict.fromkeys(text for text, _ in wrong))
@@ -67,11 +71,44 @@ def sizes_equal_plan(ask: Ask, placement: Placement) -> Iterator[Finding]:
                 read_at(f.at, f"{f.kind} {f.name} {f.value}".replace("  ", " ")) for _, f in wrong
             ),
         )
-    elif not in_force and not any(fact.kind == "size" for fact in placement.facts.origin.taken):
+    elif not (in_force or moved) and not any(fact.kind == "size" for fact in placement.facts.origin.taken):
         only = " (the command shows only what was asked for)" if asked else ""
         ask.gap(f"sizes in force{only}", ["job"], LOG)
     else:
         ask.know()
+
+
+def elsewhere(placement: Placement) -> list[tuple[str, JobFact]]:
+    """Ranks that the engine put at other coordinates than the plan's layout does.
+
+    Which replica a rank is of, its number need not tell: replicas may be worlds of their own.
+    """
+    layout, found = placement.layout, []
+    for fact in facts_of(placement, "coordinates"):
+        rank = number(fact.name)
+        if rank is None or rank >= layout.world or not speaks(placement, fact):
+            continue
+        for part in fact.value.split(", "):
+            axis, _, place = part.rpartition(" ")
+            planned = layout.coordinate(rank, axis)
+            ours = axis in layout.sizes and not axis.startswith("data")
+            if ours and number(place) not in (None, planned):
+                text = f"rank {rank} is at {axis} {place}, the plan's layout has it at {planned}"
+                found.append((text, fact))
+    return found
+
+
+def another_order(moved: list[tuple[str, JobFact]]) -> Finding:
+    """The finding of ranks at other coordinates, with the right sizes."""
+    return Finding(
+        message=f"the engine numbers the ranks in another order than the plan's layout: "
+        f"{first([text for text, _ in moved], 2)}",
+        fix="give engine_version, and for engines that take one the order of the axes, as the job has them",
+        cause="order of ranks differs",
+        subjects=tuple(dict.fromkeys(f"rank {fact.name}" for _, fact in moved)),
+        count=len(moved),
+        evidence=tuple(read_at(fact.at, f"rank {fact.name}: {fact.value}") for _, fact in moved),
+    )
 
 
 def contradicts(placement: Placement, fact: JobFact) -> bool:

@@ -183,7 +183,15 @@ def edges_use_gpudirect(ask: Ask, placement: Placement) -> Iterator[Finding]:
 def started(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job, if it was seen running, or seen to end before it had a communicator."""
     logged = any(fact.kind == "abort" for facts in placement.facts_by_node.values() for fact in facts)
-    return the(placement) if logged or endings(placement) else running(placement)
+    begun = facts_of(placement, "group-init")
+    return the(placement) if logged or begun or endings(placement) else running(placement)
+
+
+def unfinished(placement: Placement) -> list[str]:
+    """Ranks by their coordinates that began to build their groups, and of which no line shows the end."""
+    told = facts_of(placement, "group-init")
+    ended = {fact.name for fact in told if fact.value == "end"}
+    return list(dict.fromkeys(fact.name for fact in told if fact.name not in ended))
 
 
 def endings(placement: Placement) -> list[JobFact]:
@@ -221,6 +229,8 @@ def initialisation_finished(ask: Ask, placement: Placement) -> Iterator[Finding]
             evidence=tuple(read_at(at, f"abort on {name}: {value}") for name, value, at in aborts),
         )
         return
+    if hanging := unfinished(placement):
+        ask.gap("that a rank which began to build its process groups ended it", hanging, LOG)
     done = set()
     for comm in placement.seen.of_size(placement.world):
         done |= {m.rank for m in comm.everyone() if m.phase in ("complete", "destroyed")}

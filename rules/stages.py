@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
-from itertools import accumulate, pairwise
 from math import ceil
 from typing import NamedTuple
 
 from topocheck.ask import Ask
-from topocheck.errors import UsageError
+from topocheck.errors import LayoutError, UsageError
+from topocheck.pipeline.balance import Balance, Cut, Measure, Stage, balance
 from topocheck.pipeline.boundary import ELEMENT_BYTES, Payload, form_of, transfer_seconds
 from topocheck.pipeline.bounds import Bounds, exactly
 from topocheck.pipeline.bubble import measure
 from topocheck.pipeline.capacity import gib
-from topocheck.pipeline.cut import evenest_cut
 from topocheck.pipeline.schedule import Pipeline
-from topocheck.pipeline.weights import Part, Weights
 from topocheck.placement import Placement
 from topocheck.plan import Model, Workload
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule, the
-from topocheck.sizing import layer_counts, model_weights, prefill_rows, weights_by_stage
+from topocheck.sizing import balance_job, prefill_rows
 from topocheck.stagelinks import Crossing, StageLink, find_crossings, stage_link
 
 __all__ = ["RULES"]
 
+SAYS: dict[Measure, tuple[str, str, str]] = {
+    "read": ("reads", "the others wait for it with every microbatch", "time"),
+    "bytes": (
+        "holds",
+        "the fullest stage bounds the KV cache of all, and the others leave memory unused",
+        "memory",
+    ),
+}
+"""Measures by which stages are compared, and how a finding says it."""
 IMBALANCE = 0.2
 """Most of the stages' time that may go to waiting for the largest stage, where policy does not say."""
 MEBIBYTE = 1 << 20
@@ -41,89 +48,50 @@ def staged(placement: Placement) -> Situations[Placement] | NotApplicable:
 
 @rule("PP007", "stages are balanced", over=staged, severity="warning")
 def stages_are_balanced(ask: Ask, placement: Placement) -> Iterator[Finding]:
-    """Weights that stages hold, and weights that they read: both within the limit."""
-    stages = weights_by_stage(ask)
-    if stages is None:
+    """What the fullest rank of each stage reads with each token, and what it holds: both within the limit."""
+    job = balance_job(ask)
+    if job is None:
         return
     limit = placement.plan.policy.imbalance or IMBALANCE
-    measures = {
-        "time": [read_bytes(weights) for weights in stages],
-        "memory": [weights.bytes for weights in stages],
-    }
-    uneven = {name: sizes for name, sizes in measures.items() if imbalance(sizes) > limit}
+    try:
+        found = {kind: balance(job, kind) for kind in SAYS}
+    except UsageError as error:  # LayoutError too
+        because = "TP005" if isinstance(error, LayoutError) else "PP002"
+        ask.gap(f"what each stage holds ({error})", ["plan"], "layers: in the plan", because=because)
+        return
     ask.know()
-    if uneven:
-        yield uneven_stages(ask, stages, uneven, limit)
+    for kind, known in found.items():
+        if known.current is not None and known.current.imbalance > limit:
+            yield uneven_stages(kind, known, known.current, limit)
+            return
 
 
-def imbalance(sizes: Sequence[int]) -> float:
-    """Part of all stages' time, or memory, that is left over because one stage is larger: 1 - mean / most."""
-    return 1 - sum(sizes) / (max(sizes) * len(sizes)) if max(sizes) else 0
-
-
-def uneven_stages(ask: Ask, stages: Sequence[Weights], uneven: dict[str, list[int]], limit: float) -> Finding:
-    """The finding: the largest stage, what makes it so, and a cut that is more even if there is one."""
-    name, sizes = next(iter(uneven.items()))
-    largest, layers = sizes.index(max(sizes)), layer_counts(ask) or [0] * len(stages)
-    mean = gib(exactly(sum(sizes) / len(sizes)))
-    does, waits = {
-        "time": ("reads", "the others wait for it with every microbatch"),
-        "memory": (
-            "holds",
-            "the fullest stage bounds the KV cache of all, and the others leave memory unused",
-        ),
-    }[name]
+def uneven_stages(kind: Measure, found: Balance, current: Cut, limit: float) -> Finding:
+    """The finding: the heaviest stage, what it has, and the override of a more even cut if there is one."""
+    heaviest, stages = current.heaviest, current.stages
+    does, why, what = SAYS[kind]
+    mean = gib(exactly(float(sum(stage.load for stage in stages)) / len(stages)))
+    better = found.best is not None and found.override is not None and found.best.imbalance <= limit
     return Finding(
-        message=f"stage {largest} {does} {words_of(stages[largest], layers[largest], name)} and the mean "
-        f"stage {mean}: {waits} ({imbalance(sizes):.0%} of all stages' {name}, {limit:.0%} allowed)",
-        fix=better_cut(ask, layers, name, limit),
+        message=f"a rank of stage {heaviest} {does} {words_of(stages[heaviest])} and one of the mean stage "
+        f"{mean}: {why} ({float(current.imbalance):.0%} of all stages' {what}, {limit:.0%} allowed)",
+        fix=f"set {found.override.line} in place of {','.join(map(str, current.counts))}, if each stage's "
+        "weights, KV cache and activations still fit (CAP002)"
+        if better and found.override is not None
+        else "use fewer stages: no cut of these layers is within the limit",
         cause="uneven stages",
-        subjects=(f"stage {largest}",),
+        subjects=(f"stage {heaviest}",),
         evidence=(
-            *(
-                Evidence(source="plan", fact=f"stage {n}: {words_of(weights, layers[n], 'memory')}")
-                for n, weights in enumerate(stages[:8])
-            ),
-            Evidence(source="assumption", fact="weights that a stage reads stand for its time"),
+            Evidence(source="plan", fact=f"layers {','.join(map(str, current.counts))}: {current.rule}"),
+            *(Evidence(source="plan", fact=f"stage {n}: {words_of(s)}") for n, s in enumerate(stages[:8])),
+            Evidence(source="assumption", fact="weights that a rank reads stand for its time"),
         ),
     )
 
 
-def better_cut(ask: Ask, layers: list[int], name: str, limit: float) -> str:
-    """What to do: the most even cut, if one is within the limit."""
-    model = model_weights(ask)
-    costs = [layer.bytes for layer in model.layers] if model else []
-    head = (model.head.bytes or model.tied_head.bytes) + model.norm.bytes if model else 0
-    first_stage = model.embedding.bytes + model.other.bytes if model and name == "memory" else 0
-    cut = evenest_cut(costs, len(layers), first=first_stage, last=head)
-    if cut is not None and imbalance(borne(costs, cut, first_stage, head)) <= limit:
-        return (
-            f"cut the layers as {','.join(map(str, cut))} in place of {','.join(map(str, layers))}, if each "
-            "stage's weights, KV cache and activations still fit (CAP002)"
-        )
-    return "use fewer stages: no cut of these layers is within the limit"
-
-
-def borne(costs: Sequence[int], cut: Sequence[int], first_stage: int, last_stage: int) -> list[int]:
-    """What each stage of a cut bears."""
-    ends = list(accumulate(cut, initial=0))
-    sizes = [sum(costs[start:end]) for start, end in pairwise(ends)]
-    sizes[0] += first_stage
-    sizes[-1] += last_stage
-    return sizes
-
-
-def words_of(weights: Weights, layers: int, name: str) -> str:
-    """`13.6 GiB of weights (24 layers, head 1.22 GiB)`, of what counts for memory, or for time."""
-    parts: tuple[Part, ...] = ("embedding", "head") if name == "memory" else ("head",)
-    ends = [f"{part} {gib(exactly(size))}" for part in parts if (size := weights.of(part).bytes)]
-    counted = weights.bytes if name == "memory" else read_bytes(weights)
-    return f"{gib(exactly(counted))} of weights ({', '.join([f'{layers} layers', *ends])})"
-
-
-def read_bytes(weights: Weights) -> int:
-    """What a forward pass reads of a stage: all but the embedding, of which it looks up rows."""
-    return weights.bytes - weights.of("embedding", "other").bytes
+def words_of(stage: Stage) -> str:
+    """`4.87 GiB (38 layers, embedding)`, in bytes of the measure."""
+    return f"{gib(exactly(float(stage.load)))} ({', '.join([f'{stage.layers} layers', *stage.ends])})"
 
 
 def bubbled(placement: Placement) -> Situations[Placement] | NotApplicable:
@@ -216,13 +184,13 @@ def boundary_within_policy(ask: Ask, crossing: Crossing) -> Iterator[Finding]:
         if low > batch.limit_ms:
             yield slow_boundary(crossing, known, batch, least, form_of(placement.plan.engine).source)
         elif high > batch.limit_ms:
+            logged = "" if known.link.copies.exact else ", or a log of the job with NCCL_DEBUG=INFO"
             ask.gap(
                 f"the measured time of a {batch.phase} microbatch between stages: "
                 f"{spelled(Bounds(low, high))} by arithmetic over {known.link.name}, and the policy allows "
                 f"{batch.limit_ms:g} ms",
                 [str(crossing.a)],
-                f"sendrecv_perf of nccl-tests between the two GPUs, with {most.rank_bytes:,} bytes; a log of "
-                "the job with NCCL_DEBUG=INFO shows whether GPUDirect is used",
+                f"sendrecv_perf of nccl-tests between the GPUs, with {most.rank_bytes:,} bytes{logged}",
             )
 
 

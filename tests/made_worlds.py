@@ -42,7 +42,9 @@ DENSE = "engine: vllm\nparallel: {tensor: 4, data: 2}\nmodel: {layers: 32, heads
 """Dense data parallelism: vLLM makes a world of each replica."""
 
 
-def of(world: str, ranks: Iterable[int], size: int, *, first: int = 0, **fields: Any) -> tuple[RankClaim, ...]:
+def of(
+    world: str, ranks: Iterable[int], size: int, *, first: int = 0, **fields: Any
+) -> tuple[RankClaim, ...]:
     """Claims of one world on one node, one a GPU from `first` on."""
     return tuple(
         RankClaim(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import made_capacity
 import made_limits
+import made_occupancy
 import made_versions
 import msgspec
 from build import (
@@ -454,6 +455,6 @@ CASES |= {
         made.severity,
         made.names,
     )
-    for family in (made_capacity, made_limits, made_versions)
+    for family in (made_capacity, made_limits, made_occupancy, made_versions)
     for rule, made in family.CASES.items()
 }

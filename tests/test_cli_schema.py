@@ -28,4 +28,4 @@ def test_another_document_is_refused_with_the_known_ones(
     assert run(["schema", *arguments]) == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert "{" + "|".join(KINDS) + "}" in told.err.replace("\n", "")
+    assert "{" + "|".join(KINDS) + "}" in "".join(told.err.split())

@@ -21,8 +21,10 @@ from topocheck.pipeline.clientlog import parse_client_log
 from topocheck.pipeline.memorylog import StartUp, parse_start_up
 from topocheck.pipeline.microbatches import InForce, parse_in_force
 from topocheck.pipeline.utilization import parse_utilization
+from topocheck.pipeline.waits_report import SCHEMA as WAITS
+from topocheck.pipeline.waits_report import BubbleCheck, StageWaits, WaitsReport
 from topocheck.placement import Placement
-from topocheck.record import NOT_MEASURED, SCHEMA, Limits, Record, fields
+from topocheck.record import NOT_MEASURED, SCHEMA, Figure, Limits, Record, fields
 from topocheck.recorded import Given, record_of
 from topocheck.recordfile import parse_record, to_yaml
 from topocheck.schema import schema_for
@@ -299,6 +301,74 @@ def test_every_figure_of_utilisation_names_its_source() -> None:
         "DCGM_FI_PROF_SM_ACTIVE, mean of 1 samples, dcgm.txt",
     )
     assert "one busy SM is enough" in taken.means
+
+
+def waits(**changes: Any) -> WaitsReport:
+    """Two stages of which the second computes longer."""
+    stage = StageWaits(
+        stage=0,
+        rank=0,
+        host="node-a",
+        units=8,
+        window_ns=80_000_000,
+        unit_ns=4e6,
+        computing=0.4,
+        work=0.1,
+        neighbour=0.45,
+        boundary=0.0,
+        unknown=0.05,
+        ends=0.1,
+        by_stage={"1": 0.45},
+        by_boundary={},
+        by_evidence={},
+        by_reason={},
+    )
+    check = BubbleCheck(
+        stages=2,
+        units=8,
+        rounds=1,
+        estimated_idle=0.11,
+        measured_idle=0.3,
+        imbalance=0.25,
+        verdict="worse",
+    )
+    values: dict[str, Any] = {
+        "schema": WAITS,
+        "source": "units",
+        "status": "imbalance",
+        "sentence": "stage 1 computes longer than stage 0",
+        "findings": [],
+        "stages": [stage, msgspec.structs.replace(stage, stage=1, computing=0.9)],
+        "boundaries": [],
+        "bubble": check,
+        "depth": None,
+        "clocks": [],
+        "inputs": ["units.jsonl"],
+        "gaps": [],
+        "notes": [],
+    }
+    return WaitsReport(**{**values, **changes})
+
+
+def test_waits_give_status_occupancy_and_imbalance() -> None:
+    found = filled(waits=("waits.json", waits()))
+    assert (found.status, found.sources["status"]) == ("imbalance", "waits.json")
+    use = found.utilization
+    assert not isinstance(use.occupancy, str)
+    assert not isinstance(use.stage_imbalance, str)
+    assert use.occupancy[0] == Figure(
+        share=0.65,
+        source="topocheck waits, waits.json: stage 0 0.4, stage 1 0.9",
+        means="part of the time in which a stage computed, mean of all stages; how full is not measured",
+    )
+    assert use.stage_imbalance.share == 0.25
+    assert "waits.json: stage 1 computes longer than stage 0" in found.notes
+
+
+def test_a_status_that_is_not_known_is_not_measured() -> None:
+    found = filled(waits=("waits.json", waits(status="unknown", stages=[], bubble=None)))
+    assert (found.status, found.utilization.occupancy) == (NOT_MEASURED, NOT_MEASURED)
+    assert filled(waits=("waits.json", waits(status="nothing named"))).status == "nothing named"
 
 
 def test_what_the_user_states_fills_and_never_overrules() -> None:

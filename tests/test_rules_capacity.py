@@ -13,7 +13,7 @@ from made_capacity import CROWDED, DENSE, FITTING, GIB, plan_of, sized, two
 
 from topocheck.ask import Ask
 from topocheck.report import Report, RuleReport
-from topocheck.sizing import StageNeed, division_of, needs
+from topocheck.sizing import StageNeed, division, needs
 from topocheck.snapshot import Coverage
 
 DEEPSEEK = {
@@ -197,16 +197,16 @@ def test_what_does_not_fit_has_no_head_room_of_its_own() -> None:
 def test_experts_divide_by_the_engines_rule(tmp_path: Path) -> None:
     path = config(tmp_path, DEEPSEEK)
 
-    def division(engine: str, parallel: str) -> tuple[int, int]:
+    def shares(engine: str, parallel: str) -> tuple[int, int]:
         text = f"engine: {engine}\nparallel: {{{parallel}}}\nnodes: 1\nmodel: {path}\n"
-        found = division_of(placed(text))
+        found = division(placed(text))
         return found.expert, found.columns_of_experts
 
-    assert division("vllm", "tensor: 4") == (1, 4)
-    assert division("vllm", "tensor: 2, data: 4") == (1, 8)
-    assert division("vllm", "tensor: 2, data: 4, expert: 8") == (8, 1)
-    assert division("sglang", "tensor: 8, expert: 4") == (4, 2)
-    assert division("tensorrt_llm", "tensor: 8, expert: 2") == (2, 4)
+    assert shares("vllm", "tensor: 4") == (1, 4)
+    assert shares("vllm", "tensor: 2, data: 4") == (1, 8)
+    assert shares("vllm", "tensor: 2, data: 4, expert: 8") == (8, 1)
+    assert shares("sglang", "tensor: 8, expert: 4") == (4, 2)
+    assert shares("tensorrt_llm", "tensor: 8, expert: 2") == (2, 4)
 
 
 def test_attention_data_parallelism_keeps_whole_heads_and_part_of_the_sequences(tmp_path: Path) -> None:

@@ -161,6 +161,19 @@ def test_without_a_driver_for_it_data_is_staged() -> None:
     assert any(word.startswith("Data is staged") for word in found.link.assumptions)
 
 
+def test_with_a_driver_and_a_close_nic_gpudirect_is_what_nccl_does() -> None:
+    able = Verbs(scope="task", peer_memory="nvidia_peermem")
+
+    def copies(**parts: Any) -> float:
+        nodes = [msgspec.structs.replace(one, verbs=able) for one in two(**parts)]
+        return known(plan_of(), nodes).link.copies.high
+
+    assert copies() == copies(near="PXB") == 0
+    assert copies(near="PHB") > 0
+    assert copies(near=None) > 0
+    assert copies(environment={"NCCL_NET_GDR_LEVEL": "LOC"}) > 0
+
+
 def test_over_sockets_the_time_is_unknown_because_of_pp003() -> None:
     nodes = two(environment={"NCCL_IB_DISABLE": "1"})
     found = results(placed(plan_of() + LIMIT, *nodes))
@@ -225,10 +238,10 @@ def test_the_head_counts_as_time_and_the_embedding_as_memory(tmp_path: Path) -> 
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     found = balance(path)
-    assert "stage 1 reads 5.91 GiB of weights (2 layers, head 4.88 GiB)" in found.findings[0].message
+    assert "a rank of stage 1 reads 1.48 GiB (2 layers, norm, head)" in found.findings[0].message
     assert "use fewer stages" in found.findings[0].fix
     path.write_text(json.dumps(config | {"tie_word_embeddings": True}))
-    assert "head 4.88 GiB" in balance(path).findings[0].message  # the last stage has a copy
+    assert "1.48 GiB" in balance(path).findings[0].message  # the last stage has a copy
 
 
 def test_policy_moves_the_limit() -> None:

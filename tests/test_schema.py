@@ -86,7 +86,7 @@ def validator(kind: Kind) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_type_and_every_field_is_described(kind: Kind) -> None:
     definitions = schema_for(kind)["$defs"]
-    assert len(definitions) > 1
+    assert definitions
     for name, definition in definitions.items():
         assert definition["description"], name
         assert definition["properties"], name

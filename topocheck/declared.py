@@ -123,7 +123,7 @@ def declare(
 
 
 def unequal(plan: Plan, engine: Engine, ranks: int, world: int) -> str:
-    """Why the sizes of a plan make no such world; in the engine's words where its data size follows from it."""
+    """Why the sizes of a plan make no such world; the engine's words where its data size follows from it."""
     if plan.parallel.data is None and "data" in engine.sizes:
         rest = f"not divisible by {ranks}, the product of the plan's sizes"
         return f"{engine.title}: world_size ({world}) is {rest}"
@@ -178,7 +178,7 @@ def by_ray(bare: Declared) -> Declared:
     from topocheck.placement import place  # noqa: PLC0415
 
     placement = place(bare.plan, Inventory())
-    column = placement.columns["predicted"]
+    column, loose = placement.columns["predicted"], placement.facts.binding.loose
     said = tuple(dict.fromkeys((*bare.assumptions, *placement.assumptions)))
     seats = [
         (node, gpu)
@@ -196,7 +196,7 @@ def by_ray(bare: Declared) -> Declared:
     )
     return structs.replace(
         bare,
-        names=[node.name for node in placement.nodes],
+        names=[f"node {at}" if at in loose else node.name for at, node in enumerate(placement.nodes)],
         refusal="" if known else placement.facts.refusal or "Ray places the ranks",
         assumptions=said,
         **known,
@@ -252,25 +252,27 @@ def describe(one: Declared) -> DeclaredWorld:
 
 def ranks_of(one: Declared, stages: Sequence[DeclaredStage], most: int | None = None) -> list[DeclaredRank]:
     """Its first `most` ranks, all without it."""
-    layout = one.layout
-    further = positions(layout)
+    layout, further = one.layout, positions(one.layout)
+    axes = [(short_name(axis), layout.strides[axis], size) for axis, size in layout.axes]
     shown = layout.world if most is None else min(most, layout.world)
     placed = bool(one.nodes)
-    return [
-        DeclaredRank(
-            world=one.name or UNSET,
-            rank=rank,
-            coordinates={
-                **{short_name(axis): place for axis, place in layout.coordinates(rank).items()},
-                **{kind: places[rank] for kind, places in further.items() if rank in places},
-            },
-            node=one.names[one.nodes[rank]] if placed else None,
-            local_rank=one.local_ranks[rank] if placed else None,
-            gpu_index=one.gpus[rank] if placed else None,
-            layers=stages[layout.coordinate(rank, "pipeline")].layers,
+    ranks = []
+    for rank in range(shown):
+        coordinates = {name: rank // stride % size for name, stride, size in axes}
+        stage = coordinates.get("pp", 0)
+        coordinates |= {kind: places[rank] for kind, places in further.items() if rank in places}
+        ranks.append(
+            DeclaredRank(
+                world=one.name or UNSET,
+                rank=rank,
+                coordinates=coordinates,
+                node=one.names[one.nodes[rank]] if placed else None,
+                local_rank=one.local_ranks[rank] if placed else None,
+                gpu_index=one.gpus[rank] if placed else None,
+                layers=stages[stage].layers,
+            )
         )
-        for rank in range(shown)
-    ]
+    return ranks
 
 
 def positions(layout: Layout) -> dict[str, dict[int, int]]:

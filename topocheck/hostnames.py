@@ -6,7 +6,7 @@ stands for the full name, as long as only one host has it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from topocheck.snapshot import Host
 
@@ -71,19 +71,12 @@ class HostNames:
         """
         return [pair for pair in self._pairs if pair[0] in self._asked]
 
-    def part(self, new: Mapping[int, int]) -> HostNames:
-        """The same of some machines only: machine n is there new[n]."""
+    def part(self, hosts: Sequence[Host]) -> HostNames:
+        """The same of some machines only, numbered as they are given."""
         found = HostNames()
-        for numbers, kept in (
-            (self._by_boot, found._by_boot),
-            (self._by_name, found._by_name),
-            (self._by_label, found._by_label),
-        ):
-            kept.update({key: new[index] for key, index in numbers.items() if index in new})
-        found._booted = {new[index] for index in self._booted if index in new}
-        both = [(name, a, b) for name, a, b in self._pairs if a in new and b in new]
-        found._pairs = {(name, new[a], new[b]): None for name, a, b in both}
         found._asked = self._asked
+        for index, host in enumerate(hosts):
+            found.register(index, host)
         return found
 
     def renumber(self, new: Sequence[int]) -> None:

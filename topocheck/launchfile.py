@@ -132,7 +132,10 @@ def names_of(one: Declared) -> tuple[str, ...]:
     """Names of the nodes. Raises UsageError if the plan has none, or one that no file can hold."""
     names = one.plan.nodes
     if not isinstance(names, tuple):
-        raise UsageError("the plan names no nodes: write them in node-rank order, nodes: [host-a, host-b]")
+        raise UsageError(
+            "the plan names no nodes: write them in node-rank order, nodes: [host-a, host-b], or beside a "
+            "launch command --nodes host-a,host-b"
+        )
     if bad := next((name for name in names if not HOST.fullmatch(name)), None):
         raise UsageError(f"the node name {bad!r} cannot stand in a hostfile: write the host's own name")
     return names

@@ -239,8 +239,10 @@ class Record(Part, frozen=True, kw_only=True):
     """topocheck and its version."""
     at: str
     """When the record was written, RFC 3339."""
-    status: Literal["bubble", "imbalance", "boundary", "not measured"] = NOT_MEASURED
-    """What dominates the waiting of the stages."""
+    status: Literal["bubble", "work", "imbalance", "boundary", "depth", "nothing named", "not measured"] = (
+        NOT_MEASURED
+    )
+    """What dominates the waiting of the stages, as `topocheck waits` names it."""
     engine: EnginePart = EnginePart()
     """Engine and version."""
     model: ModelPart = ModelPart()

@@ -25,6 +25,7 @@ from topocheck.pipeline.memorylog import StartUp
 from topocheck.pipeline.microbatches import InForce
 from topocheck.pipeline.schedule import Pipeline
 from topocheck.pipeline.utilization import Reading
+from topocheck.pipeline.waits_report import WaitsReport
 from topocheck.placed import placement_report
 from topocheck.placement import Placement
 from topocheck.record import (
@@ -37,6 +38,7 @@ from topocheck.record import (
     Limits,
     Record,
     Seat,
+    Unit,
 )
 from topocheck.snapshot import At
 from topocheck.stagefit import stage_parts
@@ -69,6 +71,10 @@ class Given:
     """What the benchmark's client was told, with its log."""
     logs: Sequence[tuple[str, InForce, StartUp]] = ()
     """Sizes in force and memory by start-up logs and commands, with their files."""
+    waits: tuple[str, WaitsReport] | None = None
+    """Where the stages' time went, with its file."""
+    unit: tuple[str, Unit] | None = None
+    """A unit of work that was followed, with the files of its trace."""
     limits: Limits | None = None
     """Limits of goodput."""
     utilization: Sequence[tuple[str, Reading]] = ()
@@ -93,6 +99,7 @@ def record_of(given: Given, at: str) -> Record:
         logs = [(name, told) for name, _, told in given.logs]
         ledger.put("stages", tuple(stage_parts(given.placement, logs)), given.plan)
     take_sizes(ledger, given)
+    take_waits(ledger, given)
     take_utilization(ledger, given)
     for path, value in given.stated.items():
         ledger.state(path, value)
@@ -307,10 +314,30 @@ def take_sizes(ledger: Ledger, given: Given) -> None:
         ledger.put("workload.max_sequences", workload.max_sequences, given.plan)
 
 
+def take_waits(ledger: Ledger, given: Given) -> None:
+    """What dominates, the balance of the stages, and one unit of work that was followed."""
+    if given.unit is not None:
+        source, unit = given.unit
+        ledger.put("unit.id", unit.id, source)
+        ledger.put("unit.intervals", unit.intervals, source)
+    if given.waits is None:
+        return
+    source, waits = given.waits
+    ledger.put("status", None if waits.status == "unknown" else waits.status, source)
+    ledger.notes.append(f"{source}: {waits.sentence}")
+    if waits.bubble is not None:
+        imbalance = Figure(
+            share=round(waits.bubble.imbalance, 4),
+            source=f"topocheck waits, {source}, by the stages' measured times",
+            means="idle part that is left with ever more microbatches, because stages are uneven",
+        )
+        ledger.put("utilization.stage_imbalance", imbalance, source)
+
+
 def take_utilization(ledger: Ledger, given: Given) -> None:
     """Figures of utilisation, what is taken and what computes apart."""
     for kind, path in (("kernel", "utilization.occupancy"), ("sm", "utilization.effective")):
-        figures = tuple(
+        figures = [
             Figure(
                 share=round(reading.share, 4),
                 source=f"{reading.tool}, mean of {reading.samples} samples, {source}",
@@ -318,8 +345,24 @@ def take_utilization(ledger: Ledger, given: Given) -> None:
             )
             for source, reading in given.utilization
             if reading.kind == kind
-        )
-        ledger.put(path, figures or None, ", ".join(dict.fromkeys(source for source, _ in given.utilization)))
+        ]
+        figures += traced(given) if kind == "kernel" else []
+        ledger.put(path, tuple(figures) or None, "each figure names its own")
+
+
+def traced(given: Given) -> list[Figure]:
+    """Occupancy of the stages by a trace."""
+    if given.waits is None or not given.waits[1].stages:
+        return []
+    source, waits = given.waits
+    parts = [stage.computing for stage in waits.stages]
+    each = ", ".join(f"stage {stage.stage} {stage.computing:.4g}" for stage in waits.stages[:16])
+    figure = Figure(
+        share=round(sum(parts) / len(parts), 4),
+        source=f"topocheck waits, {source}: {each}{' ...' if len(parts) > 16 else ''}",
+        means="part of the time in which a stage computed, mean of all stages; how full is not measured",
+    )
+    return [figure]
 
 
 def estimated(record: Record) -> Record:

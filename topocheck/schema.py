@@ -19,13 +19,13 @@ import msgspec
 
 from topocheck import declaration, record, report, snapshot
 from topocheck.engines import ENGINES
-from topocheck.pipeline import balance_report
+from topocheck.pipeline import balance_report, trace_units, waits_report
 from topocheck.pipeline import compare as comparison
 from topocheck.plan import Plan
 
 __all__ = ["KINDS", "Kind", "schema_for", "text"]
 
-Kind = Literal["plan", "snapshot", "report", "record", "comparison", "balance", "declared"]
+Kind = Literal["plan", "snapshot", "report", "record", "comparison", "balance", "declared", "waits", "unit"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Documents that have a schema."""
@@ -38,6 +38,8 @@ DOCUMENTS: dict[Kind, tuple[type[msgspec.Struct], str]] = {
     "comparison": (comparison.Comparison, comparison.SCHEMA),
     "balance": (balance_report.BalanceReport, balance_report.SCHEMA),
     "declared": (declaration.Declaration, declaration.SCHEMA),
+    "waits": (waits_report.WaitsReport, waits_report.SCHEMA),
+    "unit": (trace_units.UnitLine, "topocheck.unit/1"),
 }
 """Type and schema id of each document."""
 

@@ -28,12 +28,11 @@ from topocheck.snapshot import (
     Snapshot,
 )
 from topocheck.tying import Ties, tie
-from topocheck.worlds import ranks_of
 
-__all__ = ["Share", "Shares", "share_out"]
+__all__ = ["NODES", "Share", "Shares", "share_out"]
 
-RANKS = "ID001"
-"""The rule that does not know the ranks of a world while evidence of some is tied to none."""
+RANKS, NODES = "ID001", "EV001"
+"""Rules that do not know the ranks or the nodes of a world while evidence of some is tied to none."""
 
 OF_ANY_SIZE = frozenset(
     {"engine", "option", "abort", "refused", "unresolved", "store-clients", "unsupported-gpu", "gpu-models"}
@@ -43,13 +42,13 @@ OF_ANY_SIZE = frozenset(
 SUPPLY = "name the nodes of each world under `worlds:`, or give claims that name their world"
 """What ties evidence to a world."""
 
-SOMETHING = Snapshot(
+SOME_CLAIM = Snapshot(schema=SCHEMA, identity=Identity(host=Host()), ranks=(RankClaim(rank=0),))
+SOME_MEMBER = Snapshot(
     schema=SCHEMA,
     identity=Identity(host=Host()),
-    ranks=(RankClaim(rank=0),),
     observed=Observed(comms=(CommRank(comm="of some world", rank=0),)),
 )
-"""Stands for evidence of running processes that may be a world's: nothing is concluded from their absence."""
+"""They stand for evidence of processes that may be a world's: nothing is concluded from their absence."""
 
 
 @dataclass(slots=True)
@@ -88,7 +87,8 @@ def share_out(parts: Sequence[Part], inventory: Inventory) -> Shares:
     for machine in sorted(ties.on):
         for world in ties.on[machine]:
             hosts[world].append(machine)
-    worlds = [share_of(ties, inventory, world, machines) for world, machines in enumerate(hosts)]
+    twice = bool(inventory.twice)
+    worlds = [share_of(ties, inventory, world, machines, twice=twice) for world, machines in enumerate(hosts)]
     share_facts(ties, inventory, worlds)
     busy = ties.loose_claims.keys() | {m for machines in ties.loose_comms.values() for m in machines}
     outside = [machine for machine in range(len(inventory.machines)) if machine not in ties.on]
@@ -108,8 +108,8 @@ def share_out(parts: Sequence[Part], inventory: Inventory) -> Shares:
     )
 
 
-def share_of(ties: Ties, whole: Inventory, world: int, machines: Sequence[int]) -> Share:
-    """One world's machines as it sees them, and its claims."""
+def share_of(ties: Ties, whole: Inventory, world: int, machines: Sequence[int], *, twice: bool) -> Share:
+    """One world's machines as it sees them, and its claims. `twice`: some GPU is on two hosts."""
     claims = claims_of(ties, whole, world)
     node_ranks: dict[int, dict[int, None]] = {}
     for machine, number in zip(claims.machine, claims.node_rank, strict=True):
@@ -119,18 +119,16 @@ def share_of(ties: Ties, whole: Inventory, world: int, machines: Sequence[int]) 
     place = {machine: number for number, machine in enumerate(machines)}
     found = Inventory()
     found.machines = [view(ties, whole, world, machine, node_ranks.get(machine)) for machine in machines]
-    found.names = whole.names.part(place)
+    found.names = whole.names.part([machine.host for machine in found.machines])
     if len(claims):
         found.claims[""] = replace(claims, machine=[place[machine] for machine in claims.machine])
-    if whole.twice:
+    if twice:
         uuids = [gpu.uuid for machine in found.machines for gpu in machine.gpus if gpu.uuid is not None]
         found.note_uuids(uuids)
     found.unlabelled = list(whole.unlabelled)
     called = {machine.name for machine in found.machines}
     found.launches = [(host, seen) for host, seen in whole.launches if host in called]
-    found.others = sum(ranks_of(part.plan) or 0 for part in ties.parts) - (
-        ranks_of(ties.parts[world].plan) or 0
-    )
+    found.others = sum(ranks or 0 for ranks in ties.ranks) - (ties.ranks[world] or 0)
     return Share(ties.parts[world], found, list(machines))
 
 
@@ -142,8 +140,8 @@ def claims_of(ties: Ties, whole: Inventory, world: int) -> ClaimColumns:
         picked = columns if len(indexes) == len(columns) else columns.picked(indexes)
         found.add(picked)
     if len(found.sizes) > 1:
-        own = ranks_of(ties.parts[world].plan)
-        others = {ranks_of(part.plan) for part in ties.parts} - {own}
+        own = ties.ranks[world]
+        others = set(ties.ranks) - {own}
         sizes = {own} if own in found.sizes else found.sizes.keys() - others or found.sizes.keys()
         found.sizes = {size: rank for size, rank in found.sizes.items() if size in sizes}
     return found
@@ -241,22 +239,21 @@ def note_loose(ties: Ties, whole: Inventory, worlds: Sequence[Share]) -> None:
     """Tell each world what may be its own, so that nothing is concluded from its absence."""
     homeless = ties.homeless()
     for machine in sorted(ties.loose_claims):
-        need = "which world processes are of that claim a rank"
-        loosened(ties, worlds, [machine], homeless, Gap(need, (whole.machines[machine].name,), SUPPLY))
+        gap = Gap("which world processes are of that claim a rank", (whole.machines[machine].name,), SUPPLY)
+        for world in ties.on.get(machine, homeless):
+            loosened(worlds[world], gap, SOME_CLAIM)
     for comm, machines in sorted(ties.loose_comms.items()):
-        need = "which world a communicator belongs to"
-        loosened(ties, worlds, machines, homeless, Gap(need, (comm,), SUPPLY))
+        gap = Gap("which world a communicator belongs to", (comm,), SUPPLY)
+        for world in sorted({world for machine in machines for world in ties.on.get(machine, homeless)}):
+            loosened(worlds[world], gap, SOME_MEMBER)
     if homeless and any(machine not in ties.on for machine in range(len(whole.machines))):
         for world in homeless:
             gap = Gap("which hosts are a world's", (f"world {ties.parts[world].name}",), SUPPLY)
-            worlds[world].gaps.append((RANKS, gap))
+            worlds[world].gaps.append((NODES, gap))
 
 
-def loosened(
-    ties: Ties, worlds: Sequence[Share], machines: Iterable[int], homeless: Sequence[int], gap: Gap
-) -> None:
-    """One piece of loose evidence, for each world that it may be of."""
-    for world in sorted({world for machine in machines for world in ties.on.get(machine, homeless)}):
-        worlds[world].gaps.append((RANKS, gap))
-        if not any(snapshot is SOMETHING for snapshot in worlds[world].inventory.unlabelled):
-            worlds[world].inventory.unlabelled.append(SOMETHING)
+def loosened(share: Share, gap: Gap, stub: Snapshot) -> None:
+    """One piece of loose evidence that may be of a world."""
+    share.gaps.append((RANKS, gap))
+    if not any(snapshot is stub for snapshot in share.inventory.unlabelled):
+        share.inventory.unlabelled.append(stub)

@@ -14,10 +14,12 @@ from topocheck.engines.layout import LayerSplit
 from topocheck.errors import InputError, LayoutError
 from topocheck.modelconfig import ConfigModel
 from topocheck.pipeline.architecture import Architecture, parse_architecture
+from topocheck.pipeline.balance import Job
 from topocheck.pipeline.boundary import ELEMENT_BYTES
 from topocheck.pipeline.bounds import Bounds, exactly
 from topocheck.pipeline.capacity import Load, Need, activation_bytes, cache_bytes, caches_of
 from topocheck.pipeline.checkpoint import read_weights, weigh
+from topocheck.pipeline.division import division_of
 from topocheck.pipeline.weights import Division, ModelWeights, Weights, rank_weights, stage_weights
 from topocheck.placement import Placement
 from topocheck.plan import Workload
@@ -27,12 +29,13 @@ __all__ = [
     "CONFIG",
     "TRAINING",
     "StageNeed",
+    "balance_job",
+    "division",
     "layer_counts",
     "model_weights",
     "needs",
     "prefill_rows",
     "split_of",
-    "weights_by_stage",
 ]
 
 CONFIG = "model: PATH/config.json in the plan, the model's own file"
@@ -41,8 +44,6 @@ FOLDER = "model: PATH in the plan, a folder with config.json and its safetensors
 """What supplies weights that config.json does not fix."""
 TRAINING = ("accelerate", "deepspeed", "megatron", "torch", "torchtitan")
 """Engines that hold gradients and optimiser states beside the weights."""
-PADDED = {"vllm": 64, "sglang": 64}
-"""The vocabulary is padded to a multiple of this (VocabParallelEmbedding)."""
 USUAL_ROWS = Bounds(2_048, 16_384)
 """Rows of a prefill microbatch, unless the plan gives them: about the defaults of engines for one chunk."""
 LOADED_AS = ("float32", None)
@@ -161,14 +162,14 @@ def find_needs(ask: Ask) -> tuple[StageNeed, ...] | None:
     split = split_of(ask, model.layers) if stages is not None and model is not None else None
     if model is None or stages is None or split is None:
         return None
-    division, load = division_of(placement), load_of(placement)
+    shares, load = division(placement), load_of(placement)
     missing = tuple(missing_keys(placement.plan.workload or Workload()))
     try:
         caches = caches_of(model)
         return tuple(
             StageNeed(
                 Need(
-                    weights=exactly(rank_weights(weights, division).bytes),
+                    weights=exactly(rank_weights(weights, shares).bytes),
                     cache=cache_bytes(held, load) if not missing else exactly(0),
                     activations=activations_of(placement, model, last=stage == len(stages) - 1),
                 ),
@@ -191,44 +192,39 @@ def missing_keys(workload: Workload) -> list[str]:
     return [*missing, *([] if workload.input_tokens else ["input_tokens"])]
 
 
-def division_of(placement: Placement) -> Division:
+def division(placement: Placement) -> Division:
     """By how much the ranks of a stage divide its weights, by the engine."""
-    plan, layout = placement.plan, placement.layout
-    tensor = layout.size("tensor")
+    plan = placement.plan
     routed = bool(plan.model and plan.model.experts)
-    expert = layout.size("expert") if routed and (plan.parallel.expert or 1) > 1 else 1
-    within = {
-        "sglang": tensor // expert // (plan.parallel.moe_data or 1),
-        "tensorrt_llm": tensor // expert,
-        # Without expert parallelism vLLM divides experts over the tensor ranks of all data replicas.
-        "vllm": 1 if expert > 1 else tensor * layout.size("data") * layout.size("context"),
-    }
-    return Division(
-        tensor=tensor,
-        attention=attention_of(placement),
-        expert=expert,
-        expert_tensor=max(1, within[plan.engine]) if routed and plan.engine in within else None,
-        vocabulary_multiple=PADDED.get(plan.engine, 1),
+    return division_of(placement.layout, routed=routed, attention_data=plan.parallel.attention_data or 1)
+
+
+def balance_job(ask: Ask) -> Job | None:
+    """The model on the engine's stages; None with a gap."""
+    placement, model = ask.placement, model_weights(ask)
+    split = split_of(ask, len(model.layers)) if model is not None else None
+    if model is None or split is None:
+        return None
+    return Job(
+        model=model,
+        engine=ENGINES[placement.plan.engine],
+        version=placement.plan.engine_version,
+        stages=placement.layout.size("pipeline"),
+        division=division(placement),
+        split=split,
     )
-
-
-def attention_of(placement: Placement) -> int:
-    """Ranks that share the attention heads: attention data parallelism leaves fewer of them."""
-    plan, tensor = placement.plan, placement.layout.size("tensor")
-    if plan.engine == "sglang" and "attention_tensor" in placement.layout.extra:
-        return placement.layout.size("attention_tensor")
-    return 1 if plan.engine == "tensorrt_llm" and (plan.parallel.attention_data or 1) > 1 else tensor
 
 
 def load_of(placement: Placement) -> Load:
     """Sequences and tokens whose KV cache one rank keeps."""
     plan, layout = placement.plan, placement.layout
     workload = plan.workload or Workload()
-    sequences, share = workload.max_sequences or 0, layout.size("tensor") // attention_of(placement)
+    sequences, heads = workload.max_sequences or 0, division(placement).heads
+    share = max(1, layout.size("tensor") // heads)
     return Load(
         tokens=(workload.input_tokens or 0) + (workload.output_tokens or 0),
-        sequences=Bounds(-(-sequences // max(1, share)), sequences),
-        tensor=attention_of(placement),
+        sequences=Bounds(-(-sequences // share), sequences),
+        tensor=heads,
         contexts=layout.size("decode_context"),
         element_bytes=ELEMENT_BYTES[workload.kv_dtype or workload.dtype],
     )

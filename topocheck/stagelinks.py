@@ -24,6 +24,9 @@ from topocheck.traffic import flows
 __all__ = ["Crossing", "StageLink", "find_crossings", "stage_link"]
 
 PROBE = "topocheck probe on every node"
+CLOSE = ("PIX", "PXB")
+REACH = ("NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_IB_GDR_LEVEL", "NCCL_DMABUF_ENABLE")
+"""Variables that change where NCCL uses GPUDirect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ class _End:
     name: str
     pcie: Bounds | None
     near: bool
+    """It is known which NIC is near the GPU."""
+    close: bool
+    """That NIC hangs on the GPU's PCIe switch (PIX, PXB), as far as NCCL uses GPUDirect by default."""
     evidence: Evidence
 
 
@@ -187,7 +193,7 @@ def between(ask: Ask, crossing: Crossing, a: Node, b: Node) -> StageLink | None:
     known = [end for end in ends if end is not None]
     if len(known) < 2:
         return None
-    direct = gpudirect(placement, (a, b))
+    direct = gpudirect(placement, (a, b), close=all(end.close for end in known))
     slow = min(known, key=lambda end: end.rate_gbps.low)
     rate = Bounds(slow.rate_gbps.low, min(end.rate_gbps.high for end in known))
     paths = [end.pcie for end in known]
@@ -242,8 +248,14 @@ def end_of(ask: Ask, node: Node, devices: Sequence[Device], load: Hashable) -> _
     most = max(users.get(name, 1) for name in used)
     by = f", shared by {most} senders" if most > 1 else ""
     spelled = f"{first(used, 4)} at {rates[used[0]]:g} Gb/s{by}"
+    nearest = shape.nearest_nics(device.ordinal)
     return _End(
-        rate, spelled, lanes(shape, device.ordinal), bool(names), read(node, f"{node}: {spelled}{how}")
+        rate_gbps=rate,
+        name=spelled,
+        pcie=lanes(shape, device.ordinal),
+        near=bool(names),
+        close=bool(names) and nearest is not None and nearest[0] in CLOSE,
+        evidence=read(node, f"{node}: {spelled}{how}"),
     )
 
 
@@ -272,17 +284,17 @@ def rates_of(placement: Placement, node: Node) -> dict[str, float]:
             rates[nic.name] = sum(ports)
     facts = placement.facts_by_node.get(node.index, [])
     opened = {fact.value.partition(":")[0] for fact in facts if fact.kind == "hca"}
-    wanted = opened or {name for name in rates if selected(name, hca_filter(node))}
+    wish = "" if opened else variables_of(node).get("NCCL_IB_HCA", "")
+    wanted = opened or {name for name in rates if selected(name, wish)}
     return {name: rate for name, rate in rates.items() if name in wanted}
 
 
-def hca_filter(node: Node) -> str:
-    """NCCL_IB_HCA of the node's ranks; empty without."""
+def variables_of(node: Node) -> dict[str, str]:
+    """Variables of the node's ranks."""
+    found: dict[str, str] = {}
     for raw in node.machine.environments if node.machine else ():
-        value = msgspec.json.decode(raw, type=dict[str, str]).get("NCCL_IB_HCA")
-        if value:
-            return value
-    return ""
+        found.update(msgspec.json.decode(raw, type=dict[str, str]))
+    return found
 
 
 def selected(name: str, wish: str) -> bool:
@@ -296,8 +308,12 @@ def selected(name: str, wish: str) -> bool:
     return met != exclude
 
 
-def gpudirect(placement: Placement, nodes: tuple[Node, Node]) -> bool | None:
-    """NICs read GPU memory at both ends: as edges of the running job show, else whether a driver could."""
+def gpudirect(placement: Placement, nodes: tuple[Node, Node], *, close: bool) -> bool | None:
+    """NICs read GPU memory at both ends: as edges of the running job show, else by drivers and distance.
+
+    Without a driver for it they do not. With one at both ends they do where the NIC is `close` and no
+    variable moves NCCL's limit.
+    """
     seen = {
         flow.edge.gdr
         for flow in flows(placement)
@@ -305,11 +321,12 @@ def gpudirect(placement: Placement, nodes: tuple[Node, Node]) -> bool | None:
     } - {None}
     if seen:
         return seen == {True}
-    for node in nodes:
-        views = node.machine.verbs if node.machine else ()
-        if any(verbs.peer_memory == "" and verbs.dma_buf is False for verbs in views):
-            return False
-    return None
+    views = [node.machine.verbs if node.machine else () for node in nodes]
+    if any(verbs.peer_memory == "" and verbs.dma_buf is False for seen in views for verbs in seen):
+        return False
+    able = all(any(verbs.peer_memory or verbs.dma_buf for verbs in seen) for seen in views)
+    moved = any(name in variables_of(node) for node in nodes for name in REACH)
+    return True if able and close and not moved else None
 
 
 def nvlink_version(shape: Shape, ordinal: int) -> int | None:

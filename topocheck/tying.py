@@ -29,8 +29,10 @@ class Ties:
     """What belongs to which world: worlds as places in the list of parts, machines in the inventory's."""
 
     parts: Sequence[Part]
-    kinds: list[int] = field(default_factory=list)
-    """For each world which of the distinct plans it has."""
+    kinds: list[int]
+    """For each world the first one whose plan is equal but for the nodes' names."""
+    ranks: list[int | None]
+    """For each world how many ranks it has; None for sizes that its engine refuses."""
     on: dict[int, list[int]] = field(default_factory=dict)
     """Worlds of each machine."""
     groups: dict[str, int] = field(default_factory=dict)
@@ -69,8 +71,13 @@ class Ties:
         return [world for world in range(len(self.parts)) if world not in self.housed]
 
     def possible(self, machine: int) -> list[int]:
-        """Worlds that a machine carries, or may carry if none is known."""
-        return self.on.get(machine) or self.homeless()
+        """Worlds that a machine carries, or may carry: if none is known, or the plan deals it several."""
+        known = self.on.get(machine)
+        if not known:
+            return self.homeless()
+        if len(known) >= self.parts[known[0]].crowd or isinstance(self.parts[known[0]].plan.nodes, tuple):
+            return known
+        return known + [world for world in self.homeless() if self.kinds[world] == self.kinds[known[0]]]
 
     def take(self, world: int, name: str, indexes: Iterable[int], columns: ClaimColumns) -> None:
         """Claims are of a world, and so are their processes and GPUs."""
@@ -96,13 +103,16 @@ class Ties:
 
 def tie(parts: Sequence[Part], inventory: Inventory) -> Ties:
     """Tie all evidence that can be tied. The inventory is settled and arranged."""
-    ties = Ties(parts, kinds_of(parts), claims=[{} for _ in parts])
+    kinds = kinds_of(parts)
+    ranks = {kind: ranks_of(parts[kind].plan) for kind in set(kinds)}
+    ties = Ties(parts, kinds, [ranks[kind] for kind in kinds], claims=[{} for _ in parts])
     tie_names(ties, inventory)
     tie_groups(ties, inventory)
     tie_named_claims(ties, inventory)
     tie_communicators(ties, inventory)
     tie_unnamed_claims(ties, inventory)
     tie_idle_hosts(ties, inventory)
+    tie_neighbours(ties)
     return ties
 
 
@@ -191,14 +201,16 @@ def loosen(ties: Ties, columns: ClaimColumns, indexes: Iterable[int]) -> None:
 
 
 def kinds_of(parts: Sequence[Part]) -> list[int]:
-    """Number of the first world whose plan is equal but for the nodes' names."""
-    distinct: list[object] = []
+    """For each world the first one whose plan is equal but for the nodes' names."""
+    firsts: list[tuple[object, int]] = []
     found = []
-    for part in parts:
+    for world, part in enumerate(parts):
         counted = msgspec.structs.replace(part.plan, nodes=count_of(part.plan.nodes)), part.crowd
-        if counted not in distinct:
-            distinct.append(counted)
-        found.append(distinct.index(counted))
+        kind = next((first for other, first in firsts if other == counted), None)
+        if kind is None:
+            kind = world
+            firsts.append((counted, world))
+        found.append(kind)
     return found
 
 
@@ -225,7 +237,7 @@ def tie_communicators(ties: Ties, inventory: Inventory) -> None:
             tie_group(ties, group, world)
     for group in waiting:
         worlds = [world for world in candidates(ties, group) if world not in ties.shown]
-        ranks = ranks_of(ties.parts[worlds[0]].plan) if worlds and alike(ties, worlds) else None
+        ranks = ties.ranks[worlds[0]] if worlds and alike(ties, worlds) else None
         if ranks is not None and group.size == ranks and len(group.seats) <= ranks:
             tie_group(ties, group, worlds[0])
         else:
@@ -293,7 +305,7 @@ def tie_rest(ties: Ties, inventory: Inventory, machine: int, indexes: list[int])
 
 def is_whole(ties: Ties, columns: ClaimColumns, indexes: Sequence[int], worlds: Sequence[int]) -> bool:
     """Every rank of each of these equal worlds is claimed here, and no other."""
-    ranks = ranks_of(ties.parts[worlds[0]].plan)
+    ranks = ties.ranks[worlds[0]]
     held = Counter(columns.rank[index] for index in indexes)
     return ranks is not None and held == Counter(dict.fromkeys(range(ranks), len(worlds)))
 
@@ -351,3 +363,19 @@ def tie_idle_hosts(ties: Ties, inventory: Inventory) -> None:
         for world in worlds[place // each * crowd : place // each * crowd + crowd]:
             ties.settle(machine, world)
     ties.assumed.append("which hosts carry which world: the worlds are equal, and so is the answer")
+
+
+def tie_neighbours(ties: Ties) -> None:
+    """Worlds of which nothing was seen, beside equal ones, where the plan leaves them no other host."""
+    for kind in sorted({ties.kinds[world] for world in ties.homeless()}):
+        crowd = ties.parts[kind].crowd
+        hosts = sorted(
+            m for m, worlds in ties.on.items() if all(ties.kinds[world] == kind for world in worlds)
+        )
+        if crowd == 1 or len(hosts) * crowd < ties.kinds.count(kind):
+            continue
+        waiting = [world for world in ties.homeless() if ties.kinds[world] == kind]
+        for machine in hosts:
+            for world in waiting[: crowd - len(ties.on[machine])]:
+                ties.settle(machine, world)
+            waiting = [world for world in waiting if world not in ties.housed]

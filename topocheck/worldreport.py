@@ -86,7 +86,9 @@ def assumptions(judgement: Judgement) -> Iterator[str]:
 
 
 def absent(world: Judged) -> Iterator[str]:
-    """Expected nodes of a world of which nothing was seen."""
+    """Expected nodes of a world of which nothing was seen, unless it is not known which they are."""
+    if world.untied:
+        return
     named = isinstance(world.placement.plan.nodes, tuple)
     for name in absent_nodes(world.placement):
         yield name if named else f"{name} of world {world.name}"

@@ -20,7 +20,7 @@ from topocheck.ranges import first
 from topocheck.replicas import Part, parts_of
 from topocheck.rule import Evidence, Finding, Rule, Verdict, read_at
 from topocheck.rules.hosts import shared_gpus, shared_name
-from topocheck.shares import Share, Shares, share_out
+from topocheck.shares import NODES, Share, Shares, share_out
 from topocheck.verify import MOST_EVIDENCE, MOST_SUBJECTS, RuleResult, run_rules
 
 __all__ = ["Judged", "Judgement", "judge", "worlds_in"]
@@ -88,6 +88,8 @@ def judge(
         for world in concerned:
             accuse(world.results, "ID004", finding)
     results = [joined([world.results[place] for world in worlds], worlds) for place in range(len(rules))]
+    for finding in other_replicas(plan, inventory, rules):
+        accuse(results, "OBS001", finding)
     for finding in strangers(shares):
         accuse(results, "EV001", finding)
     for finding in one_host_for_two(shares):
@@ -114,6 +116,8 @@ def judged(share: Share, rules: Sequence[Rule[Any]], origin: Origin) -> Judged:
     results = run_rules(rules, placement)
     answers = {result.rule.id: result for result in results}
     for rule, gap in share.gaps:
+        if rule == NODES and rule in answers:
+            answers[rule].gaps = []  # its nodes may have reported: nobody knows which they are
         if rule in answers:
             answers[rule].gaps.append(gap)
     for rule in {rule for rule, _ in share.gaps} & answers.keys():
@@ -183,6 +187,17 @@ def drives(world: Judged, rank: int, device: str) -> Evidence:
     column = world.placement.placed
     source = "rank probe" if column.basis == "claimed" else "log"
     return read_at(column.at.get(rank), f"rank {rank} of world {world.name} drives {device}", source)
+
+
+def other_replicas(plan: Plan, whole: Inventory, rules: Sequence[Rule[Any]]) -> Sequence[Finding]:
+    """Another number of data replicas than the plan's, which no single one of them shows."""
+    sizes = [rule for rule in rules if rule.id == "OBS001"]
+    stated = Inventory()
+    kinds = ("size", "requested-size")
+    stated.job = [fact for fact in whole.job if fact.name == "data" and fact.kind in kinds]
+    if plan.worlds != 1 or not stated.job or not sizes:
+        return ()
+    return run_rules(sizes, join(plan, stated))[0].findings
 
 
 def strangers(shares: Shares) -> Iterator[Finding]:

@@ -67,11 +67,11 @@ RANK = re.compile(
 )
 DEVICE = re.compile(r"logical_gpu_id=\d{1,6}, physical_gpu_id=(\d{1,6})")
 SPANS = "is disabled because this process group spans across nodes"
-GROUPS = re.compile(r"Init (?:torch distributed|parallel) (begin|end)s?\b")
+GROUPS = re.compile(r"Init (?:torch distributed|parallel) (beg|end)")  # the end of a log may cut the word
 LOADED = re.compile(r"Load weight end\b.{0,300}?avail mem=(\d{1,6}(?:\.\d{1,6})?) GB")
 TOKENS = re.compile(r"max_total_num_tokens=(\d{1,12}), ")
 REPLICA = re.compile(r"Launch DP(\d{1,6}) starting at GPU #(\d{1,6})\b")
-SERVER_INFO = re.compile(r"\{.{0,100000}\"(?:tp_size|server_args)\":.{0,100000}\}")
+SERVER_INFO = re.compile(r"\{.{0,100000}\"dist_init_addr\":.{0,100000}\}")
 """Answer of /server_info, which has the arguments in force and the version."""
 
 
@@ -83,7 +83,7 @@ def parse(text: Text) -> list[Reading]:
     """Read all lines of SGLang; [] if there are none."""
     evidence = JobEvidence(KIND, text.source, ENGINE)
     names = AXES
-    for line in parse_lines(text.lines, ("[20", "server_args=", '"tp_size":')):
+    for line in parse_lines(text.lines, ("[20", "server_args=", '"dist_init_addr":')):
         if line.text.startswith("{"):
             server_info(evidence, line)
             continue
@@ -157,7 +157,7 @@ def progress(evidence: JobEvidence, line: Line, place: str) -> None:
     """How far one scheduler got, by its coordinates; a replica's first GPU does not count base_gpu_id."""
     match = GROUPS.search(line.text)
     if match:
-        evidence.fact(line, "group-init", match[1], place)
+        evidence.fact(line, "group-init", "begin" if match[1] == "beg" else "end", place)
     match = LOADED.search(line.text)
     if match:
         evidence.fact(line, "free-memory", match[1], place)

@@ -28,6 +28,7 @@ from topocheck.snapshot import (
     Coverage,
     Extent,
     FullSnapshot,
+    GpuState,
     Hardware,
     Host,
     Identity,
@@ -197,7 +198,7 @@ def view(request: Request, gpus: NodeGpus, found: Mapping[str, Any], faults: Fau
         files=tuple(map(without_secrets, found.get("files") or ())),
         model=found.get("model"),
         state=State(
-            gpus=gpus.states,
+            gpus=with_names(request.roots, gpus.states),
             nics=() if nics is None else nics.states,
             netdevs=found.get("network") or (),
             pci=() if tree is None else tree.links,
@@ -205,6 +206,15 @@ def view(request: Request, gpus: NodeGpus, found: Mapping[str, Any], faults: Fau
         ),
         faults=faults,
     )
+
+
+def with_names(roots: Roots, states: tuple[GpuState, ...]) -> tuple[GpuState, ...]:
+    """States of GPUs with what /proc says of the processes on them."""
+    if not any(state.processes for state in states):
+        return states
+    from topocheck.probes.node.processes import named  # noqa: PLC0415 - only where there are any
+
+    return named(roots, states)
 
 
 def extent(*, whole: bool) -> Extent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import click
@@ -16,6 +15,7 @@ from topocheck.formula import derive
 from topocheck.gather.files import arguments, gather
 from topocheck.inventory import Inventory
 from topocheck.pipeline.bounds import Bounds
+from topocheck.pipeline.bytesize import parse_bytes
 from topocheck.pipeline.capacity import (
     GIB,
     SCHEMA,
@@ -33,9 +33,6 @@ from topocheck.sizing import StageNeed, layer_counts, model_weights, needs
 
 __all__ = ["capacity"]
 
-MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*(GiB|GB|MiB|MB)")
-UNITS = {"GiB": 1 << 30, "GB": 10**9, "MiB": 1 << 20, "MB": 10**6}
-
 
 @click.command()
 @click.option("--from-plan", metavar="PLAN", required=True, help="Plan with model and workload; - is stdin.")
@@ -47,7 +44,7 @@ def capacity(from_plan: str, gpu_memory: str | None, as_json: bool, evidence: tu
 
     The memory of the GPUs is that of the evidence, as for verify, unless --gpu-memory gives it.
     """
-    memory = None if gpu_memory is None else parse_memory(gpu_memory)
+    memory = None if gpu_memory is None else parse_bytes(gpu_memory)
     plan, inventory = read_plan(from_plan), Inventory()
     if plan.worlds != 1:
         raise UsageError(f"{from_plan}: capacity computes one world: give a plan of that world alone")
@@ -75,15 +72,6 @@ def capacity(from_plan: str, gpu_memory: str | None, as_json: bool, evidence: tu
     if as_json:
         return show(pretty(document), exact=True)
     return show("".join(f"{line}\n" for line in words(document)))
-
-
-def parse_memory(text: str) -> int:
-    """Bytes of `80GiB`. Raises UsageError."""
-    match = MEMORY.fullmatch(text.strip())
-    size = int(float(match[1]) * UNITS[match[2]]) if match else 0
-    if size < 1:
-        raise UsageError(f"--gpu-memory {text.strip()[:40]!r}: expected a size such as 80GiB or 81559MiB")
-    return size
 
 
 def memory_by_stage(placement: Placement) -> dict[int, int]:

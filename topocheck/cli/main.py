@@ -26,6 +26,7 @@ COMMANDS = {
     "boundary": "topocheck.cli.boundary:boundary",
     "capacity": "topocheck.cli.capacity:capacity",
     "balance": "topocheck.cli.balance:balance_stages",
+    "waits": "topocheck.cli.waits:waits",
     "record": "topocheck.cli.record:record",
     "rules": "topocheck.cli.rules:rules",
     "explain": "topocheck.cli.explain:explain",

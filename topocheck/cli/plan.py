@@ -109,6 +109,8 @@ def reverse(form: str, worlds: Sequence[Declared]) -> str:
             f"a launcher starts one world, and the plan has several ({names}): --{form} takes one"
         )
     (one,) = worlds
+    if one.plan.launcher == "ray":
+        raise UsageError("Ray places the ranks of this plan: it reads no hostfile, rankfile or node rank")
     if form == "srun":
         options = launchfile.srun_options(one)
         if "--distribution=arbitrary" not in options and "--nodelist" in options:

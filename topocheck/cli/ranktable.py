@@ -35,7 +35,7 @@ def words(one: Declared, most: int | None) -> Iterator[str]:
     if left:
         yield f"... and {left} more ranks; --all shows them"
     yield ""
-    yield from group_lines(world.groups)
+    yield from group_lines(world.groups, one.nodes)
 
 
 def heading(one: Declared, world: DeclaredWorld) -> Iterator[str]:
@@ -64,43 +64,47 @@ def clashes(one: Declared) -> Iterator[str]:
     """GPUs that several ranks would drive."""
     found = crowded(one)
     for node, gpu, ranks in found[:MOST_CLASHES]:
-        yield from labelled("clash", f"ranks {members(ranks)} drive one GPU: GPU {gpu} of {one.names[node]}")
+        who = members(ranks).replace(" ", ", ")
+        yield from labelled("clash", f"ranks {who} drive one GPU: GPU {gpu} of {one.names[node]}")
     if len(found) > MOST_CLASHES:
         yield from labelled("clash", f"and {len(found) - MOST_CLASHES} more GPUs with several ranks")
 
 
 def rank_lines(world: DeclaredWorld, ranks: Sequence[DeclaredRank]) -> Iterator[str]:
     """One line a rank; what its stage holds stands there if it fits, else in a table of stages in front."""
-    full, short = (rank_table(world, ranks, modules=modules) for modules in (True, False))
-    if width_of(full) <= WIDTH:
-        yield from aligned(full)
-        return
-    yield from aligned(stage_table(world.stages))
-    yield ""
-    yield from aligned(short)
+    short = [layers(stage) for stage in world.stages]
+    full = [holding(stage) for stage in world.stages]
+    table = rank_table(world, ranks, short)
+    if width_of(table) + longest(full) - longest(short) <= WIDTH:
+        table = rank_table(world, ranks, full)
+    else:
+        yield from aligned(stage_table(world.stages))
+        yield ""
+    yield from aligned(table)
 
 
-def rank_table(world: DeclaredWorld, ranks: Sequence[DeclaredRank], *, modules: bool) -> Table:
-    """Rank, coordinates, stage, layers, node, local rank, GPU; coordinates that never differ are left out."""
-    axes = [axis for axis in reversed(ranks[0].coordinates) if axis != "pp" and is_wide(world, axis)]
-    held = [holding(stage, modules=modules) for stage in world.stages]
+def rank_table(world: DeclaredWorld, ranks: Sequence[DeclaredRank], held: Sequence[str]) -> Table:
+    """Rank, coordinates, stage, what it holds, node, local rank, GPU; axes of one rank are left out."""
+    every = dict.fromkeys((*reversed(world.sizes), *ranks[0].coordinates))
+    axes = [axis for axis in every if axis != "pp" and is_wide(world, axis)]
     shown = any(held)
-    head = ["rank", *axes, "stage", *(["layers"] if shown else []), "node", "local", "GPU"]
+    kind = "modules" if world.layer_rule is None else "layers"
+    head = ["rank", *axes, "stage", *([kind] if shown else []), "node", "local", "GPU"]
     table = [head]
     for rank in ranks:
-        stage = rank.coordinates.get("pp", 0)
-        table.append(
-            [
-                str(rank.rank),
-                *(str(rank.coordinates.get(axis, "-")) for axis in axes),
-                str(stage),
-                *([held[stage] or "-"] if shown else []),
-                rank.node or "-",
-                "-" if rank.local_rank is None else str(rank.local_rank),
-                "-" if rank.gpu_index is None else str(rank.gpu_index),
-            ]
-        )
+        at = rank.coordinates
+        stage = at.get("pp", 0)
+        local, gpu = rank.local_rank, rank.gpu_index
+        cells = [str(rank.rank), *[str(at.get(axis, "-")) for axis in axes], str(stage)]
+        cells += [held[stage] or "-"] if shown else []
+        cells += [rank.node or "-", "-" if local is None else str(local), "-" if gpu is None else str(gpu)]
+        table.append(cells)
     return table
+
+
+def longest(texts: Sequence[str]) -> int:
+    """Columns of a column of texts."""
+    return max(map(len, texts), default=0)
 
 
 def is_wide(world: DeclaredWorld, axis: str) -> bool:
@@ -117,9 +121,9 @@ def stage_table(stages: Sequence[DeclaredStage]) -> Table:
     return [["stage", "layers", "modules"], *rows]
 
 
-def holding(stage: DeclaredStage, *, modules: bool) -> str:
+def holding(stage: DeclaredStage) -> str:
     """What a stage holds: `0..23 + embedding`; empty if nothing is known."""
-    parts = [layers(stage), modules_of(stage) if modules else ""]
+    parts = [layers(stage), modules_of(stage)]
     return " + ".join(part for part in parts if part)
 
 
@@ -136,16 +140,16 @@ def modules_of(stage: DeclaredStage) -> str:
     return ", ".join(stage.modules or ()).replace("_", " ")
 
 
-def group_lines(groups: dict[str, list[list[int]]]) -> Iterator[str]:
-    """Kinds of group that have more than one rank: size, number, the first ones."""
-    table: Table = [["group", "size", "groups", "ranks"]]
+def group_lines(groups: dict[str, list[list[int]]], nodes: Sequence[int]) -> Iterator[str]:
+    """Kinds of group that have more than one rank: size, number, nodes of the widest, the first ones."""
+    table: Table = [["group", "size", "groups", "nodes", "ranks"]]
     for kind, found in groups.items():
         if len(found[0]) > 1:
-            table.append([kind, str(len(found[0])), str(len(found)), ""])
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)][:3]
-    room = WIDTH - sum(widths) - 3 * 2
+            span = str(max(len({nodes[rank] for rank in group}) for group in found)) if nodes else "-"
+            table.append([kind, str(len(found[0])), str(len(found)), span, ""])
+    room = WIDTH - width_of(table) + len("ranks")
     for cells in table[1:]:
-        cells[3] = first_groups(groups[cells[0]], room)
+        cells[-1] = first_groups(groups[cells[0]], room)
     yield from aligned(table) if len(table) > 1 else ["every group has one rank"]
 
 
@@ -174,18 +178,17 @@ def members(ranks: Sequence[int]) -> str:
 
 def width_of(table: Table) -> int:
     """Columns that a table takes."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    widths = [longest(column) for column in zip(*table, strict=True)]
     return sum(widths) + 2 * (len(widths) - 1)
 
 
 def aligned(table: Table) -> Iterator[str]:
     """Lines with their cells under each other; columns of numbers to the right."""
     columns = list(zip(*table, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    numbers = [all(cell.isdecimal() or cell == "-" for cell in column[1:]) for column in columns]
+    numbers = [all(cell.isdecimal() or cell == "-" for cell in set(column[1:])) for column in columns]
+    form = "  ".join(
+        f"{{:{'>' if right else '<'}{longest(column)}}}"
+        for column, right in zip(columns, numbers, strict=True)
+    ).format
     for cells in table:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, widths, numbers, strict=True)
-        )
-        yield "  ".join(padded).rstrip()
+        yield form(*cells).rstrip()

@@ -58,6 +58,9 @@ class RecordCommand(click.Command):
     metavar="FILE",
     help="nvidia-smi --query-gpu, dcgmi dmon or dcgm-exporter.",
 )
+@click.option("--waits", metavar="FILE", help="Answer of topocheck waits --json: what dominates.")
+@click.option("--trace", multiple=True, metavar="FILE", help="Trace as for topocheck waits: follow one unit.")
+@click.option("--unit", metavar="ID", help="The unit of the trace to follow  [default: one in the middle]")
 @click.option("--set", "stated", multiple=True, metavar="FIELD=VALUE", help="State what no file shows.")
 @click.option("--before", metavar="RECORD", help="Record of the run before the change: adds the gain.")
 @click.option("--allow-unknown", is_flag=True, help="With --before: take unknown conditions for equal.")
@@ -73,6 +76,9 @@ def record(  # noqa: PLR0917 - one parameter an option
     bench_limits: str | None,
     from_log: tuple[str, ...],
     utilization: tuple[str, ...],
+    waits: str | None,
+    trace: tuple[str, ...],
+    unit: str | None,
     stated: tuple[str, ...],
     before: str | None,
     allow_unknown: bool,
@@ -95,6 +101,9 @@ def record(  # noqa: PLR0917 - one parameter an option
         bench_limits=bench_limits,
         from_log=from_log,
         utilization=utilization,
+        waits=waits,
+        trace=trace,
+        unit=unit,
         stated=stated,
     )
     found = record_of(read_run(files), moment(at))

@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from topocheck.claims import claimed_size, united
 from topocheck.errors import InputError, UsageError
 from topocheck.gather.files import arguments, gather, split_label
@@ -16,9 +18,13 @@ from topocheck.origin import NOTHING_TAKEN, Origin
 from topocheck.pipeline.bench import parse_bench
 from topocheck.pipeline.clientlog import parse_client_log
 from topocheck.pipeline.duration import parse_duration
+from topocheck.pipeline.followed import follow
 from topocheck.pipeline.memorylog import parse_start_up
 from topocheck.pipeline.microbatches import parse_in_force
+from topocheck.pipeline.trace_files import read_traces
 from topocheck.pipeline.utilization import parse_utilization
+from topocheck.pipeline.waits_report import SCHEMA as WAITS
+from topocheck.pipeline.waits_report import WaitsReport
 from topocheck.placement import Placement, place
 from topocheck.plan import Plan
 from topocheck.planfile import derive, read_plan
@@ -45,13 +51,17 @@ class RunFiles:
     bench_limits: str | None
     from_log: tuple[str, ...]
     utilization: tuple[str, ...]
+    waits: str | None
+    trace: tuple[str, ...]
+    unit: str | None
     stated: tuple[str, ...]
     inputs: list[InputPart] = field(default_factory=list)
     """Files that were read."""
 
     def check(self) -> None:
         """Raise UsageError if nothing is given, or standard input twice."""
-        named = [self.plan, self.bench, self.bench_log, *self.from_log, *self.utilization, *self.evidence]
+        named = [self.plan, self.bench, self.bench_log, self.waits]
+        named += [*self.from_log, *self.utilization, *self.trace, *self.evidence]
         files = [name for name in named if name is not None]
         if not files:
             raise UsageError(
@@ -61,6 +71,8 @@ class RunFiles:
             raise UsageError("- is given twice: standard input can be read once")
         if self.bench is None and (self.bench_run or self.bench_limits):
             raise UsageError("--bench-run and --bench-limits are about a result: give --bench FILE")
+        if self.unit is not None and not self.trace:
+            raise UsageError("--unit is about a trace: give --trace FILE")
 
     def text(self, path: str, kind: str) -> str:
         """Text of one file, noted among the inputs. Raises InputError."""
@@ -101,6 +113,10 @@ def read_run(files: RunFiles) -> Given:
         if client is None
         else (client, parse_client_log(files.text(client, "client log"), client)),
         logs=[(name, parse_in_force(text, name), parse_start_up(text)) for name, text in logs],
+        waits=None if files.waits is None else (files.waits, read_waits(files, files.waits)),
+        unit=None
+        if not files.trace
+        else (", ".join(files.trace), follow(read_traces(files.trace), files.unit)),
         limits=None if files.bench_limits is None else read_limits(files.bench_limits),
         utilization=[
             (name, found)
@@ -141,6 +157,18 @@ def shown_plan(inventory: Inventory) -> tuple[Plan, Origin]:
     from topocheck.evident import evident  # noqa: PLC0415
 
     return evident(inventory)
+
+
+def read_waits(files: RunFiles, path: str) -> WaitsReport:
+    """The answer of `topocheck waits --json`. Raises InputError."""
+    try:
+        found = msgspec.json.decode(files.text(path, "waits"), type=WaitsReport)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        problem = f"is no answer of topocheck waits ({error})"
+        raise InputError(problem, path=path, fix="write it with topocheck waits --json") from None
+    if found.schema != WAITS:
+        raise InputError(f"has the schema {found.schema[:40]!r}", path=path, fix=f"expected {WAITS}")
+    return found
 
 
 def read_limits(words: str) -> Limits:

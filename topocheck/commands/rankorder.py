@@ -13,7 +13,7 @@ from pathlib import Path
 from topocheck.commands.documents import read_file
 from topocheck.commands.launch import Launch, Starter, Stated
 from topocheck.engines import ENGINES
-from topocheck.engines.engine import as_launched
+from topocheck.engines.engine import Engine, as_launched
 from topocheck.errors import LayoutError
 from topocheck.launchers import deepspeed, hydra, openmpi, slurm
 from topocheck.launchers.order import block, local_ranks
@@ -27,6 +27,12 @@ MPI = frozenset({"mpirun", "mpiexec", "orterun", "prterun"})
 PER_RANK = re.compile(r":pe=[0-9]+$")
 """Modifier of Open MPI's mapping that gives each rank several cores and, with ppr, moves none."""
 HYDRA_FLAGS = ("-ppn", "--ppn", "-perhost", "--perhost")
+
+
+SHARED = (
+    "the flags for GPUs give one to several ranks: leave --gpu-id-step at 1, which the stages of one node do "
+    "not follow, and choose GPUs by CUDA_VISIBLE_DEVICES"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +102,7 @@ def rank_order(
 ) -> RankOrder | None:
     """Where the launcher of a command puts its ranks; None where the engine starts its own, or none is named.
 
+    Flags by which the command gives an engine's own ranks other GPUs (SGLang --gpu-id-step) count too.
     `named`: the user gave the nodes in node-rank order. SLURM_HOSTFILE is read only where a folder is given.
     """
     engine = ENGINES[launch.engine or ""]
@@ -105,7 +112,9 @@ def rank_order(
     starter = next((one for one in reversed(launch.starters) if one.name not in BATCH), None)
     name = starter.name.partition(".")[0] if starter is not None else ""
     deal = by_mpi if name in MPI else RULES.get(name)
-    if gpus is None or starter is None or deal is None:
+    if gpus is None:
+        return by_own_flags(launch, engine, nodes, world)
+    if starter is None or deal is None:
         return None
     try:
         dealt = deal(Job(launch, starter, nodes, world, folder))
@@ -127,6 +136,33 @@ def rank_order(
         hosts=hosts,
         rule=dealt.rule,
         notes=dealt.notes if hosts else (),
+    )
+
+
+def by_own_flags(launch: Launch, engine: Engine, nodes: int, world: int) -> RankOrder | None:
+    """Where an engine puts its own ranks under its flags for GPUs; None without such flags, or under Ray."""
+    stated = {key: launch.options.get(key.replace("_", "-")) for key in engine.placing}
+    given = {key: value for key, value in stated.items() if value is not None and value.number is not None}
+    if not given or "use-ray" in launch.options or world % nodes:
+        return None
+    rule = ", ".join(f"{value.origin} {value.text}" for value in given.values())
+    sizes = {axis: size.number for axis, size in launch.sizes.items() if size.number}
+    try:
+        layout = engine.layout(sizes, None, None)
+        slots = engine.slots(layout, [world // nodes] * nodes, **{k: v.number for k, v in given.items()})
+    except LayoutError as error:
+        return RankOrder(launcher=engine.title, refusal=str(error))
+    if slots is None:
+        return None
+    local = local_ranks(slots.nodes)
+    shared = len(set(zip(slots.nodes, slots.gpus, strict=True))) < world
+    return RankOrder(
+        launcher=engine.title,
+        nodes=slots.nodes,
+        local_ranks=local,
+        gpus=slots.gpus,
+        rule=rule,
+        notes=(SHARED,) * shared,
     )
 
 

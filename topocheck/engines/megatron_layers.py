@@ -84,7 +84,8 @@ def _divided(layers: int, stages: int, options: Mapping[str, object]) -> LayerSp
         raise LayoutError(f"Megatron-Core: {EMBEDDING} and {LOSS} do not go together with {FIRST} or {LAST}")
     else:
         counts = _between(layers, stages, first, last)
-        rule = f"Megatron-Core: {FIRST}={first}, {LAST}={last}"
+        given = ((FIRST, first), (LAST, last))
+        rule = "Megatron-Core: " + ", ".join(f"{key}={value}" for key, value in given if value is not None)
     if any(count % chunks for count in counts):
         raise LayoutError(f"Megatron-Core: stages of {counts} layers are not divisible by {VIRTUAL} {chunks}")
     virtual = [count // chunks for count in counts] * chunks

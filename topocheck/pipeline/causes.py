@@ -2,9 +2,9 @@
 
 A stage that is blocked by another waits for what that one waits for. At the end of such a chain some stage
 computes, a transfer takes its time, or work is missing. Waiting for a stage that computes is that stage's
-unevenness as far as it computes longer on one unit than the waiting stage does. For the rest it is late because
-it began late, by what it waited for itself. Where it did not wait, no other unit was there to work on: the
-pipeline fills or drains, or has too few units at once.
+unevenness as far as it computes longer on one unit than the waiting stage does. For the rest it is late
+because it began late, by what it waited for itself. Where it did not wait, no other unit was there to work on:
+the pipeline fills or drains, or has too few units at once.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = ["Causes", "Split", "split"]
 class Split:
     """The time of one stage, in ns."""
 
+    stage: int
     window: int
     computing: int = 0
     work: defaultdict[Why, int] = field(default_factory=lambda: defaultdict(int))
@@ -65,7 +66,7 @@ class Causes:
     def split(self, stage: int) -> Split:
         """The time of one stage."""
         start, end = self.run.windows[stage]
-        found = Split(window=end - start)
+        found = Split(stage=stage, window=end - start)
         worked = [state for state in self.rows[stage] if state.what == "computing"]
         for state in self.rows[stage]:
             if state.what == "computing":
@@ -74,7 +75,7 @@ class Causes:
             if not worked or state.end <= worked[0].start or state.start >= worked[-1].end:
                 found.ends += state.end - state.start
             for root, by in self._roots(stage, state, frozenset({stage})):
-                self._add(found, stage, root, by, inherit=len(self.rows))
+                self._add(found, root, by, len(self.rows))
         return found
 
     def _roots(self, stage: int, state: State, seen: frozenset[int]) -> Iterator[tuple[State, int]]:
@@ -104,13 +105,13 @@ class Causes:
             if state.end > start:
                 yield state._replace(start=max(state.start, start), end=min(state.end, end))
 
-    def _add(self, found: Split, stage: int, root: State, by: int, *, inherit: int) -> None:
+    def _add(self, found: Split, root: State, by: int, follow: int) -> None:
         """Count one piece of waiting; lateness is followed through so many stages."""
         length = root.end - root.start
         if root.what == "computing" and root.unit is not None:
-            left = length - self._uneven(found, stage, by, root.unit, length)
-            if inherit and left:
-                left -= self._inherited(found, stage, by, root.unit, left, inherit)
+            left = length - self._uneven(found, by, root.unit, length)
+            if follow and left:
+                left -= sum(self._before(by, root.unit, left, found, follow))
             if left:
                 found.work[""] += left
         elif root.what == "transfer":
@@ -120,32 +121,32 @@ class Causes:
         else:
             found.unknown[root.why] += length
 
-    def _uneven(self, found: Split, stage: int, by: int, key: Key, length: int) -> int:
-        """Count what of the wait is the other stage's longer computing on this unit; gives what was counted."""
-        place = stage, by, key
+    def _uneven(self, found: Split, by: int, key: Key, length: int) -> int:
+        """Count what of the wait is the other stage's longer computing on this unit; gives how much."""
+        place = found.stage, by, key
         if place not in self._excess_left:
-            self._excess_left[place] = int(self._excess(stage, by, key))
+            self._excess_left[place] = int(self._excess(found.stage, by, key))
         uneven = min(length, self._excess_left[place])
         self._excess_left[place] -= uneven
         if uneven:
             found.neighbour[by] += uneven
         return uneven
 
-    def _inherited(self, found: Split, stage: int, by: int, key: Key, length: int, inherit: int) -> int:
+    def _before(self, by: int, key: Key, length: int, found: Split, follow: int) -> Iterator[int]:
         """Count by what the other stage was late itself: what it waited for before it computed this unit.
 
-        Gives what was counted. What it did not wait for is nobody's delay: fill, or too few units.
+        Gives what is counted. What it did not wait for is nobody's delay: fill, or too few units.
         """
-        row, counted = self.rows[by], 0
+        row = self.rows[by]
         for place in range(self._first[by].get(key, 0) - 1, -1, -1):
             state = row[place]
-            if state.what == "computing" or counted >= length:
-                break
-            state = state._replace(start=max(state.start, state.end - (length - counted)))
+            if state.what == "computing" or not length:
+                return
+            state = state._replace(start=max(state.start, state.end - length))
             for root, other in self._roots(by, state, frozenset({by})):
-                self._add(found, stage, root, other, inherit=inherit - 1)
-            counted += state.end - state.start
-        return counted
+                self._add(found, root, other, follow - 1)
+            length -= state.end - state.start
+            yield state.end - state.start
 
     @cached_property
     def times(self) -> list[dict[bool, float]]:

@@ -17,10 +17,20 @@ from topocheck.errors import InputError
 from topocheck.pipeline.trace import Trace, arrival_ns, departure_ns
 from topocheck.snapshot import Clock
 
-__all__ = ["Alignment", "align"]
+__all__ = ["Alignment", "HostClock", "align"]
 
 Bounds = dict[tuple[str, str], int]
 """By (A, B): shift of A less shift of B is at most so many ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostClock:
+    """What a snapshot says about a host's clock."""
+
+    boot_id: str | None
+    """Which running kernel it is."""
+    clock: Clock | None
+    """How well it is kept; None if nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,7 @@ class Alignment:
     errors: Mapping[str, int]
     """How far the shift may be off, in ns."""
     basis: Mapping[str, str]
-    """Why it is known: the same host, transfers in both directions, synchronised clocks."""
+    """Why it is known: transfers in both directions, or the clocks of snapshots."""
     notes: tuple[str, ...] = ()
 
     def error(self, one: str, other: str) -> int | None:
@@ -44,10 +54,11 @@ class Alignment:
         return None
 
 
-def align(trace: Trace, known: Mapping[str, Clock] | None = None) -> Alignment:
-    """Bring the clocks of a trace together. `known` has the clocks of hosts by their name, of snapshots.
+def align(trace: Trace, known: Mapping[str, HostClock] | None = None) -> Alignment:
+    """Bring the clocks of a trace together. `known` has the clocks of snapshots by the names of the trace.
 
-    Raises InputError if the times of two hosts cannot be, whatever their clocks.
+    Names of one boot id are one clock: containers of one host. Raises InputError if the times of two hosts
+    cannot be, whatever their clocks.
     """
     clocks = list(dict.fromkeys(stage.clock for stage in trace.stages))
     reference = clocks[0]
@@ -58,8 +69,9 @@ def align(trace: Trace, known: Mapping[str, Clock] | None = None) -> Alignment:
     basis = dict.fromkeys(solved, "transfers in both directions") | {reference: "reference"}
     notes: list[str] = []
     kept = dict(_synchronised(clocks, known or {}, notes))
-    if len(kept) > 1:
-        pairs = ((one, other, kept[one] + kept[other]) for one, other in permutations(kept, 2))
+    pairs = [(one, other, kept[one] + kept[other]) for one, other in permutations(kept, 2)]
+    pairs += [(one, other, 0) for one, other in permutations(clocks, 2) if _one_host(one, other, known or {})]
+    if pairs:
         given = ((one, other, most) for (one, other), most in bounds.items())
         better = _solve(clocks, reference, _tightest(chain(given, pairs)))
         if better is None:
@@ -68,7 +80,7 @@ def align(trace: Trace, known: Mapping[str, Clock] | None = None) -> Alignment:
                 "clocks are not used"
             )
         else:
-            basis |= {name: "synchronised clocks" for name in better if better[name] != solved.get(name)}
+            basis |= {name: "snapshots" for name in better if better[name] != solved.get(name)}
             basis[reference], solved = "reference", better
     notes += [f"{name}: {_why(name, known or {})}" for name in clocks if name not in solved]
     return Alignment(
@@ -136,14 +148,20 @@ def _circle(trace: Trace, most: Bounds) -> InputError:
     )
 
 
+def _one_host(one: str, other: str, known: Mapping[str, HostClock]) -> bool:
+    """Two names of one running kernel."""
+    boot = known[one].boot_id if one in known and other in known else None
+    return boot is not None and boot == known[other].boot_id
+
+
 def _synchronised(
-    clocks: list[str], known: Mapping[str, Clock], notes: list[str]
+    clocks: list[str], known: Mapping[str, HostClock], notes: list[str]
 ) -> Iterator[tuple[str, int]]:
     """Clocks that are kept in step, with the most that each is off the true time, in ns."""
     for name in clocks:
-        clock = known.get(name)
-        if clock is None:
+        if name not in known:
             continue
+        clock = known[name].clock or Clock()
         error = clock.error_seconds if clock.most_error_seconds is None else clock.most_error_seconds
         if clock.synchronised and error is not None and 0 <= error < 1e6:
             yield name, round(error * 1e9)
@@ -151,10 +169,10 @@ def _synchronised(
             notes.append(f"{name}: its snapshot shows no synchronised clock")
 
 
-def _why(name: str, known: Mapping[str, Clock]) -> str:
+def _why(name: str, known: Mapping[str, HostClock]) -> str:
     """Why a clock is not compared."""
     more = "" if name in known else ", or give snapshots of the hosts (--clocks)"
     return (
-        "its clock is not compared with the first stage's: transfers of one direction cannot tell a late clock "
-        f"from a slow link. Trace something that comes back{more}"
+        "its clock is not compared with the first stage's: transfers of one direction cannot tell a late "
+        f"clock from a slow link. Trace something that comes back{more}"
     )

@@ -1,8 +1,9 @@
 """What the waits of a pipeline are evidence of, what to do about it, and what that costs.
 
-The order is that of the field: first what the bubble explains; if much more is idle than that, the balance of the
-stages, then the boundaries. The three kinds of waiting do not exclude each other, so that several may be named. More
-requests or microbatches are never the answer to a slow link or a slow stage: waiting would become queueing.
+The order is that of the field: first what the bubble explains; if much more is idle than that, the balance of
+the stages, then the boundaries. The three kinds of waiting do not exclude each other, so that several may be
+named. More requests or microbatches are never the answer to a slow link or a slow stage: waiting would become
+queueing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from topocheck.pipeline.depth import DepthReading
-from topocheck.pipeline.waits_report import BoundaryWaits, BubbleCheck, StageWaits, WaitFinding
+from topocheck.pipeline.waits_report import BoundaryWaits, BubbleCheck, StageWaits, Status, WaitFinding
 
 __all__ = ["Measured", "findings", "sentence", "status"]
 
@@ -95,7 +96,7 @@ def _neighbours(measured: Measured) -> Iterator[WaitFinding]:
             ],
             action=(
                 f"move layers from stage {name} to others, the quickest being stage {quick.stage} (topocheck "
-                "balance --from-trace), by the stage times of the load that counts: prefill and decode may differ"
+                "balance --from-trace), by the times of the load that counts: prefill and decode may differ"
             ),
             cost="by hand and bound by divisibility; the receiver's weights, KV cache and buffers must fit",
             no_cure="more concurrency: it turns waiting into queueing",
@@ -118,8 +119,9 @@ def _links(measured: Measured) -> Iterator[WaitFinding]:
                 f"part of each stage's time spent waiting for it: {_of_boundary(measured.stages, pair)}",
             ],
             action=(
-                "a faster or nearer link: look at the path it really takes (NIC, rail, RDMA or sockets, GPUDirect, "
-                "host staging; topocheck verify, rules PP003 to PP006), and at the bytes (topocheck boundary)"
+                "a faster or nearer link: look at the path it really takes (NIC, rail, RDMA or sockets, "
+                "GPUDirect, host staging; topocheck verify, rules PP003 to PP006), and at the bytes that "
+                "cross it (topocheck boundary)"
             ),
             cost="another placement or network; TP must stay inside its domain",
             no_cure="more concurrency, more microbatches, or moving layers: the link stays as slow",
@@ -148,7 +150,7 @@ def _work(measured: Measured, *, alone: bool) -> WaitFinding | None:
         evidence.append(_input_words(measured))
     if unfilled >= NAMED:
         evidence.append(
-            f"{percent(unfilled)} of the stages' time the pipeline filled, drained, or had no other unit to work on"
+            f"for {percent(unfilled)} of the stages' time the pipeline filled, drained, or had no other unit"
         )
     if measured.bubble is not None:
         evidence.append(bubble_words(measured.bubble))
@@ -171,8 +173,7 @@ def _work(measured: Measured, *, alone: bool) -> WaitFinding | None:
         cost=(
             "none if requests are simply few; else what it takes to deliver them sooner"
             if hungry
-            else "memory for what is in flight, scheduling, possibly later first tokens; an interleaved schedule: "
-            "complexity"
+            else "memory for what is in flight, scheduling, possibly later first tokens"
         ),
         no_cure="moving layers between stages",
     )
@@ -181,15 +182,14 @@ def _work(measured: Measured, *, alone: bool) -> WaitFinding | None:
 def _input_words(measured: Measured) -> str:
     """How it is known that the first stage had no input."""
     first = measured.stages[0]
-    parts = [
-        f"for {percent(sum(first.by_evidence.get(why, 0.0) for why in INPUT))} of its time stage 0 had no input"
-    ]
+    missing = sum(first.by_evidence.get(why, 0.0) for why in INPUT)
+    parts = [f"for {percent(missing)} of its time stage 0 had no input"]
     if first.by_evidence.get("arrival"):
         parts.append("the input came later, by its ready times")
     if first.by_evidence.get("nothing recorded"):
         parts.append(
-            "nothing at all was recorded then, neither input nor computing nor transfer (time outside torch would "
-            "look the same)"
+            "nothing at all was recorded then, neither input nor computing nor transfer (time outside torch "
+            "would look the same)"
         )
     return ": ".join([parts[0], "; ".join(parts[1:])]) if len(parts) > 1 else parts[0]
 
@@ -200,26 +200,26 @@ def _deep(depth: DepthReading) -> WaitFinding:
         kind="depth",
         where=f"{last.stages} stages",
         share=None,
-        sentence="the pipeline is deep: the first token comes later with each stage, the time per token stays",
+        sentence="the pipeline is deep: each stage delays the first token, the time per token stays",
         evidence=[
             f"time to first token: {_course(depth, 'ttft_ms')}",
             f"time per token: {_course(depth, 'tpot_ms')}",
             f"one stage more adds {depth.ttft_ms_per_stage:.4g} ms to the first token",
         ],
         action=f"fewer stages than {last.stages}; data parallel replicas in place of some of the stages",
-        cost=f"memory: each stage then holds more layers (with {first.stages} of them most), each replica a model",
+        cost=f"memory: each stage holds more layers (most with {first.stages}), each replica a whole model",
         no_cure="more microbatches or requests in flight: one forward pass still crosses every stage",
     )
 
 
-def status(measured: Measured, found: Sequence[WaitFinding]) -> str:
+def status(measured: Measured, found: Sequence[WaitFinding]) -> Status:
     """What dominates."""
     if not found:
         return "unknown" if measured.unknown >= UNKNOWN else "nothing named"
     first = found[0]
     if first.kind == "work":
         return "work" if first.where == "stage 0" else "bubble"
-    return {"neighbour": "imbalance", "boundary": "boundary", "depth": "depth"}[first.kind]
+    return "imbalance" if first.kind == "neighbour" else first.kind
 
 
 def sentence(measured: Measured, found: Sequence[WaitFinding]) -> str:
@@ -243,7 +243,7 @@ def bubble_words(bubble: BubbleCheck) -> str:
     words = (
         "the bubble explains it"
         if bubble.verdict == "agree"
-        else "much more than the bubble: look at balance, then at the boundary"
+        else "much more than the bubble"
     )
     return (
         f"bubble of {bubble.stages} equal stages and {bubble.units} units{rounds}: "

@@ -106,7 +106,11 @@ def judged(measured: float, predicted: float, *, recut: bool) -> str:
         else "look at the balance of the stages, then at the boundary (topocheck waits)"
     )
     if abs(predicted - 1) <= LITTLE:
-        return "and none came" if abs(measured - 1) <= LITTLE else f"this is not fill and drain; {besides}"
+        return (
+            "nothing to gain, and nothing gained"
+            if abs(measured - 1) <= LITTLE
+            else f"this is not fill and drain; {besides}"
+        )
     share = (measured - 1) / (predicted - 1)
     if abs(share - 1) <= NEAR:
         return "fill and drain explain it"

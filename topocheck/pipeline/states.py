@@ -1,18 +1,18 @@
 """What each stage of a measured pipeline did at each moment, and what it stood still for.
 
-A stage that does not compute lacks its next input, or is still held by the send of its last output. Until the other
-side has begun its part, the stage is blocked by that stage; from then on the transfer itself takes the time. Times
-of two stages are set against each other only where their clocks compare. Where they do not, a transfer takes no
-longer than the shorter of its two ends, since both hold it and one of them also the wait for the other.
+A stage that does not compute lacks its next input, or is still held by the send of its last output. Until
+the other side has begun its part, the stage is blocked by that stage; from then on the transfer itself takes
+the time. Times of two stages are set against each other only where their clocks compare. Where they do not, a
+transfer takes no longer than the shorter of its two ends: both hold it, and one also the wait for the other.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Literal, NamedTuple
 
 from topocheck.pipeline.clocks import Alignment
@@ -64,6 +64,10 @@ class Told(NamedTuple):
     who: int = -1
     whom: int = -1
     why: Why = ""
+
+
+UNPAIRED, CLOCKS = Told("unknown", why="unpaired"), Told("unknown", why="clocks")
+TIMES, OVERHEAD = Told("unknown", why="times"), Told("unknown", why="overhead")
 
 
 @dataclass
@@ -145,6 +149,9 @@ class _Lane:
             for unit in self.trace.units
             if unit.send_start_ns is not None and unit.send_end_ns is not None
         )
+        self.send_starts = [start for start, _, _ in self.sends]
+        self.sent_until = list(accumulate((end for _, end, _ in self.sends), max))
+        """Latest end of all sends up to each one, so that those still under way are found without a search."""
         self.occupied = [start for start, _ in self.trace.occupied]
 
     def walk(self) -> Iterator[State]:
@@ -163,7 +170,8 @@ class _Lane:
 
     def _gap(self, start: int, end: int, unit: Unit | None, *, inside: bool) -> Iterator[State]:
         """Time without computing before a unit, between two pieces of it, or after the last."""
-        held = [send for send in self.sends if send[0] < end and send[1] > start]
+        under_way = bisect_right(self.sent_until, start), bisect_left(self.send_starts, end)
+        held = [send for send in self.sends[slice(*under_way)] if send[1] > start]
         needed = None if unit is None or inside else _Input(self.run, unit, end - start)
         edges = {start, end}
         for send in held:
@@ -187,7 +195,7 @@ class _Lane:
         *,
         inside: bool,
     ) -> Told:
-        """What the stage stands still for at one time: what lasts longer of its last send and its next input."""
+        """What the stage stands still for at one time: the longer of its last send and its next input."""
         covering = [send for send in held if send[0] <= time < send[1]]
         send = max(covering, key=lambda one: one[1], default=None)
         if send is not None and (needed is None or not needed.asked(time) or send[1] >= needed.arrival_or(0)):
@@ -199,7 +207,7 @@ class _Lane:
             return told
         if self.stage == 0 and (inside or unit.receive_from is None) and unit.ready_ns is None:
             return self._unrecorded(time, unit)
-        return Told("unknown", why="overhead")
+        return OVERHEAD
 
     def _unrecorded(self, time: int, unit: Unit) -> Told:
         """The first stage where nothing says when its input was there."""
@@ -291,20 +299,18 @@ class _Input(_End):
             return None
         if self.peer is None:
             return None if self.arrival is None else Told("work", why="arrival")
+        told = Told("transfer", self.peer, self.unit.stage)
         if self.other is None:
-            return Told("unknown", why="unpaired")
-        if not self.comparable:
-            on_its_way = self.moving is not None and time >= self.moving
-            return (
-                Told("transfer", self.peer, self.unit.stage) if on_its_way else Told("unknown", why="clocks")
-            )
-        if self.sent is not None and time < self.sent:
-            return Told("blocked", self.peer)
-        if self.arrival is None:
-            return Told("unknown", why="times")
-        if self.begun is not None and time < self.begun:
-            return Told("unknown", why="overhead")
-        return Told("transfer", self.peer, self.unit.stage)
+            told = UNPAIRED
+        elif not self.comparable:
+            told = told if self.moving is not None and time >= self.moving else CLOCKS
+        elif self.sent is not None and time < self.sent:
+            told = Told("blocked", self.peer)
+        elif self.arrival is None:
+            told = TIMES
+        elif self.begun is not None and time < self.begun:
+            told = OVERHEAD
+        return told
 
 
 class _Output(_End):
@@ -332,17 +338,15 @@ class _Output(_End):
         """What keeps the send."""
         if self.peer is None:
             return Told("unknown", why="return")
+        told = Told("transfer", self.unit.stage, self.peer)
         if self.other is None:
-            return Told("unknown", why="unpaired")
-        if not self.comparable:
-            on_its_way = self.moving is not None and time >= self.moving
-            return (
-                Told("transfer", self.unit.stage, self.peer) if on_its_way else Told("unknown", why="clocks")
-            )
-        if self.taken is None:
-            return Told("unknown", why="times")
-        if time < self.taken:
-            return Told("blocked", self.peer)
-        if self.there is not None and time >= self.there:
-            return Told("unknown", why="overhead")
-        return Told("transfer", self.unit.stage, self.peer)
+            told = UNPAIRED
+        elif not self.comparable:
+            told = told if self.moving is not None and time >= self.moving else CLOCKS
+        elif self.taken is None:
+            told = TIMES
+        elif time < self.taken:
+            told = Told("blocked", self.peer)
+        elif self.there is not None and time >= self.there:
+            told = OVERHEAD
+        return told

@@ -76,7 +76,7 @@ def _inside(members: frozenset[int], profile: Profile, ranks: Sequence[int]) -> 
 
 
 def occupying(profile: Profile, ranks: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Times in which a rank did something else: its host prepared work for a GPU, or a collective joined stages."""
+    """Times in which a host prepared work for its GPU, or a collective joined stages."""
     if profile.on_gpu:
         yield from profile.operators
     for members, spans in profile.collectives.items():

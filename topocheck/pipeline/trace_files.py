@@ -67,8 +67,8 @@ class _Files:
 def read_traces(names: Sequence[str], chains: Sequence[Sequence[int]] | None = None) -> Trace:
     """One pipeline out of its files. A name is a path, `-`, a folder, or `RANK=PATH`.
 
-    `chains` are the ranks of each pipeline, first stage first, where they are known. Raises InputError for what
-    cannot be read, UsageError for files that do not belong together.
+    `chains` are the ranks of each pipeline, first stage first, where they are known. Raises InputError for
+    what cannot be read, UsageError for files that do not belong together.
     """
     files = _Files()
     for name in chain.from_iterable(map(_expanded, names)):

@@ -4,7 +4,7 @@ Written by torch.profiler (kineto, libkineto/src/output_json.cpp; torch/csrc/pro
 torch 2.1 to 2.13. What counts:
 
 - `kernel`, `gpu_memcpy`, `gpu_memset`: the GPU computes, unless the kernel is NCCL's.
-- NCCL's kernels by `Collective name`: `send` and `recv` with `Dst Rank` and `Src Rank` are transfers, anything
+- NCCL's kernels by `Collective name`: `send` and `recv` with `Dst Rank` and `Src Rank` are transfers, all
   else is a collective of `Process Group Ranks`. A kernel lasts from its start to the end of the transfer, so
   that it holds the wait for the other side.
 - gloo has no kernels: `gloo:send` and `gloo:recv` last until the transfer is done, and the call around their

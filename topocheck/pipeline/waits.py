@@ -14,7 +14,7 @@ from topocheck.pipeline.depth import DepthReading
 from topocheck.pipeline.findings import Measured, findings, sentence, status
 from topocheck.pipeline.schedule import Pipeline
 from topocheck.pipeline.states import Run, Why
-from topocheck.pipeline.trace import Trace, stage_times
+from topocheck.pipeline.trace import stage_times
 from topocheck.pipeline.waits_report import (
     SCHEMA,
     BoundaryWaits,
@@ -36,10 +36,10 @@ FIRST = 10
 SUPPLY: dict[Why, str] = {
     "arrival": "when input was ready at the first stage is not in the trace: give ready_ns",
     "circular": "stages wait for each other in a circle: their times contradict, or a send was buffered",
-    "clocks": "clocks of two hosts do not compare: give their snapshots (--clocks), or trace what comes back",
-    "occupied": "the first stage's host prepared work, or a collective joined stages: look at the host's threads",
+    "clocks": "clocks of two hosts do not compare: give snapshots (--clocks), or trace what comes back",
+    "occupied": "the first stage's host prepared work, or a collective joined stages: look at the host",
     "outside": "a stage is waited for at a time that its own trace does not cover: trace all ranks together",
-    "overhead": "the input was there and nothing was computed: launches, scheduling, copies, or untraced work",
+    "overhead": "the input was there and nothing was computed: launches, scheduling, copies, untraced work",
     "return": "the last stage was sending out of the pipeline",
     "times": "send or receive times are missing: give both ends of each transfer",
     "unpaired": "the other end of a transfer is not in the trace: trace all ranks over the same iterations",
@@ -175,15 +175,16 @@ def _bubble(run: Run, splits: Sequence[Split], times: Sequence[float]) -> Bubble
 def _rounds(run: Run) -> list[int]:
     """Units of each stretch between two moments at which the pipeline is empty.
 
-    Only stages whose clocks compare with the first one's say when that was.
+    Only stages whose clocks compare with the first one's say when that was, and only units of all these.
     """
+    near = [stage.stage for stage in run.trace.stages if run.error(0, stage.stage) is not None]
+    whole = set.intersection(*({unit.unit for unit in run.trace.stages[stage].units} for stage in near))
     spans: dict[str, tuple[int, int]] = {}
-    for stage, shift in zip(run.trace.stages, run.shifts, strict=True):
-        if run.error(0, stage.stage) is None:
-            continue
-        for unit in stage.units:
+    for stage in near:
+        shift = run.shifts[stage]
+        for unit in run.trace.stages[stage].units:
             start, end = unit.compute_start_ns + shift, unit.compute_end_ns + shift
-            if end > run.windows[0][0]:
+            if end > run.windows[0][0] and unit.unit in whole:
                 known = spans.get(unit.unit, (start, end))
                 spans[unit.unit] = min(known[0], start), max(known[1], end)
     rounds, until = [0], None

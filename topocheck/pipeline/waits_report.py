@@ -1,4 +1,4 @@
-"""`topocheck.waits/1`: where the time of a pipeline's stages went, what that is evidence of, and what to do."""
+"""`topocheck.waits/1`: where the time of a pipeline's stages went, and what to do about it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ __all__ = [
     "DepthReading",
     "Kind",
     "StageWaits",
+    "Status",
     "WaitFinding",
     "WaitsReport",
 ]
@@ -24,6 +25,7 @@ __all__ = [
 SCHEMA = "topocheck.waits/1"
 
 Kind = Literal["work", "neighbour", "boundary", "depth"]
+Status = Literal["nothing named", "bubble", "work", "imbalance", "boundary", "depth", "unknown"]
 
 
 class StageWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +144,7 @@ class WaitsReport(msgspec.Struct, frozen=True, kw_only=True):
     """`topocheck.waits/` and the major version."""
     source: Literal["units", "torch", "none"]
     """Units that a program wrote down, traces of the PyTorch profiler, or benchmark results alone."""
-    status: Literal["nothing named", "bubble", "work", "imbalance", "boundary", "depth", "unknown"]
+    status: Status
     """What dominates."""
     sentence: str
     """The result in one sentence."""

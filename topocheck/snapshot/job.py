@@ -213,7 +213,8 @@ class JobFact(Record, frozen=True, kw_only=True):
     node-ranks                  name: node rank, value: the global ranks on that node, `0,1,2,3`
     rank-coordinate             name: axis, value: a coordinate that some rank bears (log prefix, title)
     coordinates                 name: global rank, value: where the engine put it, `pipeline 1, tensor 3`
-    process                     name: pid, value: its coordinates by its title, `pipeline 1, tensor 3`
+    process                     name: pid, value: its coordinates by its title, `pipeline 1, tensor 3`, or by
+                                its launcher `local rank 3`
     device                      name: coordinates, value: index of the physical GPU that they drive
     nvlink-domain               name: global rank, value: cluster UUID and clique of its GPU's NVLink fabric,
                                 32 hex digits, a dot and a number; all zero means none beyond the host

@@ -18,6 +18,10 @@ class Process(Record, frozen=True, kw_only=True):
     """Memory it holds."""
     name: str | None = None
     """Command name; untrusted text."""
+    age_seconds: int | None = None
+    """How long it had run when it was looked at."""
+    owner: str | None = None
+    """User that it runs as, `uid 1000`."""
 
 
 class GpuState(Record, frozen=True, kw_only=True):
