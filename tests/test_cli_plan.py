@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from topocheck.cli.main import run
-from topocheck.declared import SCHEMA
+from topocheck.declaration import SCHEMA
 from topocheck.engines import ENGINES
 
 FLAT = [HealthCheck.function_scoped_fixture]
@@ -28,9 +29,16 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
+def blocks(out: str) -> list[list[list[str]]]:
+    """Cells of each table, its head first: stages if the rows do not hold them, ranks, groups."""
+    return [
+        [re.split(r"  +", line.strip()) for line in block.splitlines()] for block in out.split("\n\n")[1:]
+    ]
+
+
 def rows(out: str) -> list[list[str]]:
-    """Cells of the table, its head first."""
-    return [line.split() for line in out.partition("\n\n")[2].splitlines()]
+    """Cells of the table of ranks, its head first."""
+    return next(block for block in blocks(out) if block[0][0] == "rank")
 
 
 def test_vllm_has_tp_innermost_and_gives_early_stages_the_odd_layer(
@@ -39,9 +47,17 @@ def test_vllm_has_tp_innermost_and_gives_early_stages_the_odd_layer(
     assert run(["plan", written(tmp_path, VLLM)]) == 0
     out = capsys.readouterr().out
     assert rows(out) == [
-        ["rank", "stage", "tensor", "node", "GPU", "layers"],
-        *[[str(rank), "0", str(rank), "gpu-a", str(rank), "0..30"] for rank in range(4)],
-        *[[str(rank), "1", str(rank - 4), "gpu-b", str(rank - 4), "31..60"] for rank in range(4, 8)],
+        ["rank", "tp", "stage", "layers", "node", "local", "GPU"],
+        *[[f"{r}", f"{r}", "0", "0..30 + embedding", "gpu-a", f"{r}", f"{r}"] for r in range(4)],
+        *[
+            [f"{r}", f"{r - 4}", "1", "31..60 + final norm, head", "gpu-b", f"{r - 4}", f"{r - 4}"]
+            for r in range(4, 8)
+        ],
+    ]
+    assert blocks(out)[-1] == [
+        ["group", "size", "groups", "nodes", "ranks"],
+        ["tp", "4", "2", "1", "0..3 | 4..7"],
+        ["pp", "2", "4", "2", "0 4 | 1 5 | 2 6 | 3 7"],
     ]
     assert out.startswith("vLLM: 8 ranks on 2 nodes\n")
 
@@ -51,19 +67,19 @@ def test_megatron_has_data_between_tp_and_pp_and_data_follows_from_the_world(
 ) -> None:
     assert run(["plan", "--world", "8", written(tmp_path, MEGATRON)]) == 0
     out = capsys.readouterr().out
-    assert rows(out)[0] == ["rank", "stage", "tensor", "data", "node", "GPU", "layers"]
+    assert rows(out)[0] == ["rank", "tp", "dp", "stage", "layers", "node", "local", "GPU"]
     assert [row[1:4] for row in rows(out)[1:]] == [
         ["0", "0", "0"],
-        ["0", "1", "0"],
-        ["0", "0", "1"],
-        ["0", "1", "1"],
         ["1", "0", "0"],
+        ["0", "1", "0"],
         ["1", "1", "0"],
+        ["0", "0", "1"],
         ["1", "0", "1"],
+        ["0", "1", "1"],
         ["1", "1", "1"],
     ]
     assert "data 2: it follows from a world of 8 ranks" in out
-    assert "embedding 2" in out
+    assert ["embedding", "2", "4"] == next(row[:3] for row in blocks(out)[-1] if row[0] == "embedding")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -81,14 +97,17 @@ def test_interleaved_layers_are_shown_chunk_by_chunk(
     )
     assert run(["plan", written(tmp_path, text)]) == 0
     table = rows(capsys.readouterr().out)
-    assert [row[3:] for row in table[1:]] == [["0", "0..2,", "5..6"], ["1", "3..4,", "7..7"]]
+    assert [row[2] for row in table[1:]] == [
+        "0..2, 5..6 + embedding",
+        "3..4, 7..7 + final norm, head, loss",
+    ]
 
 
 def test_a_long_table_is_cut_unless_all_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, "engine: vllm\nparallel: {tensor: 8, pipeline: 16}\nnodes: 16\n")
     assert run(["plan", path]) == 0
     out = capsys.readouterr().out
-    assert out.endswith("\n... and 64 more ranks; --all shows them\n")
+    assert "\n... and 64 more ranks; --all shows them\n\ngroup" in out
     assert len(rows(out)) == 1 + 64 + 1
     assert run(["plan", "--all", path]) == 0
     assert len(rows(capsys.readouterr().out)) == 1 + 128
@@ -98,17 +117,26 @@ def test_json_has_all_ranks_and_what_was_assumed(tmp_path: Path, capsys: pytest.
     assert run(["plan", "--json", written(tmp_path, VLLM)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["world"], found["nodes"]) == (SCHEMA, 8, ["gpu-a", "gpu-b"])
-    assert found["sizes"] == {"data": 1, "pipeline": 2, "context": 1, "tensor": 4}
+    assert found["sizes"] == {"dp": 1, "pp": 2, "cp": 1, "tp": 4}
     assert found["unplaced"] is None
     assert found["assumptions"]
     assert found["ranks"][5] == {
         "rank": 5,
-        "coordinates": {"data": 0, "pipeline": 1, "context": 0, "tensor": 1},
-        "stage": 1,
+        "coordinates": {"dp": 0, "pp": 1, "cp": 0, "tp": 1},
         "node": "gpu-b",
-        "gpu": 1,
+        "local_rank": 1,
+        "gpu_index": 1,
         "layers": [[31, 61]],
     }
+    assert found["groups"] == {
+        "tp": [[0, 1, 2, 3], [4, 5, 6, 7]],
+        "pp": [[0, 4], [1, 5], [2, 6], [3, 7]],
+        "dp": [[rank] for rank in range(8)],
+    }
+    assert found["stages"] == [
+        {"stage": 0, "layers": [[0, 31]], "modules": ["embedding"]},
+        {"stage": 1, "layers": [[31, 61]], "modules": ["final_norm", "head"]},
+    ]
 
 
 def test_hostfile_and_rankfile_say_the_same_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +175,8 @@ def test_ranks_without_a_place_are_a_dash_and_the_reason_is_said(
     assert run(["plan", written(tmp_path, text)]) == 0
     out = capsys.readouterr().out
     assert "unknown  which node a rank is on: SGLang: neither of pp_size 3" in out
-    assert rows(out)[1] == ["0", "0", "0", "-", "-"]
+    assert rows(out)[1] == ["0", "0", "0", "embedding", "-", "-", "-"]
+    assert blocks(out)[-1][1][:4] == ["tp", "4", "3", "-"]
 
 
 def test_bounds_of_nodes_show_the_fewest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +188,7 @@ def test_bounds_of_nodes_show_the_fewest(tmp_path: Path, capsys: pytest.CaptureF
 def test_layers_of_a_list_need_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "engine: vllm\nparallel: {pipeline: 2}\nnodes: 1\nlayers: [3, 5]\n"
     assert run(["plan", written(tmp_path, text)]) == 0
-    assert [row[-1] for row in rows(capsys.readouterr().out)] == ["layers", "0..2", "3..7"]
+    assert [row[2].partition(" ")[0] for row in rows(capsys.readouterr().out)] == ["layers", "0..2", "3..7"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +217,7 @@ def test_a_world_that_the_sizes_cannot_make_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["plan", "--world", "12", written(tmp_path, VLLM)]) == 2
-    assert "the sizes of the plan make 8 ranks and not 12" in capsys.readouterr().err
+    assert "world_size (12) is not divisible by 8" in capsys.readouterr().err
 
 
 def test_a_launch_command_is_a_plan(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,15 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec.structs import replace
-
 from topocheck.launchers.allowed import allowed
+from topocheck.launchers.numbering import disagreements, nested
+from topocheck.launchers.resolve import RANK_FAMILIES, Resolution, resolve
 from topocheck.probes.capture.printed_fields import parse_fields
 from topocheck.probes.capture.prompt import Section, sections
 from topocheck.probes.capture.reading import Note, Reading, Text
-from topocheck.probes.node.ranks import claim
-from topocheck.probes.node.visibility import Visible
-from topocheck.snapshot import SCHEMA, At, FullSnapshot, Host, Identity, JobFact, Source
+from topocheck.snapshot import SCHEMA, At, FullSnapshot, Host, Identity, JobFact, NodeClaim, Source
 
 __all__ = ["KIND", "parse"]
 
@@ -248,15 +246,36 @@ def claimed(text: Text, listing: Listing, values: dict[str, str]) -> dict[str, A
         line = listing.variables.get(variable, ("", min(listing.lines)))[1]
         return At(source=text.source, line=line)
 
-    found = claim(values, Visible(None, "a listing of variables shows no devices"), name="listing")
-    node = None if found.node is None else replace(found.node, at=at(""))
+    found = resolve(values)
+    node = node_of(found, at(""))
     if listing.several:
         return {"node_claim": node}
     return {
         "node_claim": node,
-        "disagreements": tuple(replace(odd, at=at(odd.variable)) for odd in found.disagreements),
-        "nested": tuple(replace(one, at=at("")) for one in found.nested),
+        "disagreements": disagreements(found, values, at=at),
+        "nested": nested(found, at("")),
     }
+
+
+def node_of(found: Resolution, at: At) -> NodeClaim | None:
+    """The index of the node or pod, unless a process's own claim would hold it.
+
+    A launcher of tasks that starts one on a node numbers nodes by it.
+    """
+    chosen, node = found.chosen, found.node
+    if node is None or node.node_rank is None:
+        return None
+    agent = chosen is not None and chosen.local_size == 1 and chosen.family not in RANK_FAMILIES
+    if chosen is not None and None not in (chosen.rank, chosen.node_rank) and not agent:
+        return None
+    return NodeClaim(
+        node_rank=node.node_rank,
+        nodes=node.nodes,
+        local_size=node.local_size,
+        world=node.world,
+        family=node.family,
+        at=at,
+    )
 
 
 def facts(text: Text, listing: Listing) -> Iterator[JobFact]:

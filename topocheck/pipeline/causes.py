@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import cached_property
 from statistics import median
 
-from topocheck.pipeline.states import Run, State, Why, states
+from topocheck.pipeline.states import Run, State, Why
 from topocheck.pipeline.trace import Key, stage_times
 
 __all__ = ["Causes", "Split", "split"]
@@ -52,7 +52,7 @@ class Causes:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.rows = [states(run, stage) for stage in range(len(run.trace.stages))]
+        self.rows = run.rows
         self.starts = [[state.start for state in row] for row in self.rows]
         self._first: list[dict[Key, int]] = [{} for _ in self.rows]
         """Place in its row of the first piece of each unit."""

@@ -240,11 +240,7 @@ def sentence(measured: Measured, found: Sequence[WaitFinding]) -> str:
 def bubble_words(bubble: BubbleCheck) -> str:
     """The comparison that comes first."""
     rounds = f" in {bubble.rounds} rounds" if bubble.rounds > 1 else ""
-    words = (
-        "the bubble explains it"
-        if bubble.verdict == "agree"
-        else "much more than the bubble"
-    )
+    words = "the bubble explains it" if bubble.verdict == "agree" else "much more than the bubble"
     return (
         f"bubble of {bubble.stages} equal stages and {bubble.units} units{rounds}: "
         f"{percent(bubble.estimated_idle)} idle; measured {percent(bubble.measured_idle)}: {words}"

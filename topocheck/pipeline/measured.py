@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 from topocheck.pipeline import schedule
-from topocheck.pipeline.causes import Causes
 from topocheck.pipeline.schedule import Action, Pipeline, Span
 from topocheck.pipeline.states import Run
 from topocheck.pipeline.trace import stage_times
@@ -30,7 +29,7 @@ def as_run(run: Run) -> schedule.Run | None:
             for state in row
             if state.unit is not None
         )
-        for stage, row in enumerate(Causes(run).rows)
+        for stage, row in enumerate(run.rows)
     )
     if end <= start or not all(rows):
         return None

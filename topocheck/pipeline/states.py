@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from topocheck.pipeline.clocks import Alignment
 from topocheck.pipeline.trace import Key, Trace, Unit, departure_ns
 
-__all__ = ["Run", "State", "What", "Why", "states"]
+__all__ = ["Run", "State", "What", "Why"]
 
 What = Literal["computing", "transfer", "blocked", "work", "unknown"]
 
@@ -90,6 +90,11 @@ class Run:
         return [self.alignment.shifts.get(stage.clock, 0) for stage in self.trace.stages]
 
     @cached_property
+    def rows(self) -> list[list[State]]:
+        """All that each stage did in its window, without a gap."""
+        return [list(_Lane(self, stage).walk()) for stage in range(len(self.trace.stages))]
+
+    @cached_property
     def windows(self) -> list[tuple[int, int]]:
         """Start and end of what counts for each stage: the same for all whose clocks compare."""
         spans = [self._own(stage) for stage in range(len(self.trace.stages))]
@@ -130,11 +135,6 @@ class Run:
     def error(self, one: int, other: int) -> int | None:
         """How far the clocks of two stages may be apart, in ns; None if they do not compare."""
         return self.alignment.error(self.trace.stages[one].clock, self.trace.stages[other].clock)
-
-
-def states(run: Run, stage: int) -> list[State]:
-    """All that one stage did in its window, without a gap."""
-    return list(_Lane(run, stage).walk())
 
 
 class _Lane:
