@@ -11,6 +11,7 @@ from typing import Any
 from topocheck.rule import Rule
 from topocheck.rules import (
     capacity,
+    devices,
     effective,
     environment,
     evidence,
@@ -36,6 +37,7 @@ RULES: tuple[Rule[Any], ...] = (
     *hosts.RULES,
     *launch.RULES,
     *identity.RULES,
+    *devices.RULES,
     *model.RULES,
     *effective.RULES,
     *nvlink.RULES,

@@ -73,8 +73,8 @@ def uneven_stages(kind: Measure, found: Balance, current: Cut, limit: float) -> 
     mean = gib(exactly(float(sum(stage.load for stage in stages)) / len(stages)))
     better = found.best is not None and found.override is not None and found.best.imbalance <= limit
     return Finding(
-        message=f"a rank of stage {heaviest} {does} {words_of(stages[heaviest])} and one of the mean stage "
-        f"{mean}: {why} ({float(current.imbalance):.0%} of all stages' {what}, {limit:.0%} allowed)",
+        message=f"a rank of stage {heaviest} {does} {words_of(stages[heaviest], kind)} and one of the mean "
+        f"stage {mean}: {why} ({float(current.imbalance):.0%} of all stages' {what}, {limit:.0%} allowed)",
         fix=f"set {found.override.line} in place of {','.join(map(str, current.counts))}, if each stage's "
         "weights, KV cache and activations still fit (CAP002)"
         if better and found.override is not None
@@ -83,15 +83,19 @@ def uneven_stages(kind: Measure, found: Balance, current: Cut, limit: float) -> 
         subjects=(f"stage {heaviest}",),
         evidence=(
             Evidence(source="plan", fact=f"layers {','.join(map(str, current.counts))}: {current.rule}"),
-            *(Evidence(source="plan", fact=f"stage {n}: {words_of(s)}") for n, s in enumerate(stages[:8])),
+            *(
+                Evidence(source="plan", fact=f"stage {n}: {words_of(s, kind)}")
+                for n, s in enumerate(stages[:8])
+            ),
             Evidence(source="assumption", fact="weights that a rank reads stand for its time"),
         ),
     )
 
 
-def words_of(stage: Stage) -> str:
-    """`4.87 GiB (38 layers, embedding)`, in bytes of the measure."""
-    return f"{gib(exactly(float(stage.load)))} ({', '.join([f'{stage.layers} layers', *stage.ends])})"
+def words_of(stage: Stage, kind: Measure) -> str:
+    """`4.87 GiB (38 layers, head)`, in bytes of the measure; rows are looked up in an embedding, not read."""
+    ends = [end for end in stage.ends if kind == "bytes" or end != "embedding"]
+    return f"{gib(exactly(float(stage.load)))} ({', '.join([f'{stage.layers} layers', *ends])})"
 
 
 def bubbled(placement: Placement) -> Situations[Placement] | NotApplicable:

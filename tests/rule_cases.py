@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import made_capacity
+import made_devices
 import made_limits
 import made_occupancy
 import made_versions
@@ -455,6 +456,6 @@ CASES |= {
         made.severity,
         made.names,
     )
-    for family in (made_capacity, made_limits, made_occupancy, made_versions)
+    for family in (made_capacity, made_devices, made_limits, made_occupancy, made_versions)
     for rule, made in family.CASES.items()
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import made_capacity
+import made_devices
 import made_limits
 import made_occupancy
 import made_versions
@@ -420,7 +421,7 @@ FAILURES: dict[str, Job] = {
     "OBS009": Job(TWO, running("NET/IB/0")),
 } | {
     rule: Job(*job)
-    for family in (made_capacity, made_limits, made_occupancy, made_versions)
+    for family in (made_capacity, made_devices, made_limits, made_occupancy, made_versions)
     for rule, job in family.FAILURES.items()
 }
 

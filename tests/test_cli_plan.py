@@ -79,7 +79,7 @@ def test_megatron_has_data_between_tp_and_pp_and_data_follows_from_the_world(
         ["1", "1", "1"],
     ]
     assert "data 2: it follows from a world of 8 ranks" in out
-    assert ["embedding", "2", "4"] == next(row[:3] for row in blocks(out)[-1] if row[0] == "embedding")
+    assert next(row[:3] for row in blocks(out)[-1] if row[0] == "embedding") == ["embedding", "2", "4"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -290,3 +290,115 @@ def test_any_sizes_are_written_out_or_refused(  # noqa: PLR0917 - one parameter 
     if form == "--json" and code == 0:
         found = json.loads(told.out)
         assert [rank["rank"] for rank in found["ranks"]] == list(range(found["world"]))
+
+
+TIED = """\
+engine: megatron
+parallel: {tensor: 8, pipeline: 2, data: 2}
+nodes: [b-1, b-2, b-3, b-4]
+model: {layers: 32, tied: true}
+"""
+
+
+def test_rows_too_long_for_a_terminal_leave_modules_to_a_table_of_stages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", written(tmp_path, TIED)]) == 0
+    out = capsys.readouterr().out
+    assert blocks(out)[0] == [
+        ["stage", "layers", "modules"],
+        ["0", "0..15", "embedding"],
+        ["1", "16..31", "final norm, head, embedding copy, loss"],
+    ]
+    assert rows(out)[1] == ["0", "0", "0", "0", "0..15", "b-1", "0", "0"]
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_mapping_of_the_engines_options_splits_the_layers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "engine: megatron\nparallel: {pipeline: 4}\nnodes: 1\nmodel: {layers: 48}\n"
+        "layers: {first_stage: 10, last_stage: 8}\n"
+    )
+    assert run(["plan", "--json", written(tmp_path, text)]) == 0
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    assert [stage["layers"] for stage in stages] == [[[0, 10]], [[10, 25]], [[25, 40]], [[40, 48]]]
+
+
+MEGATRON_COMMAND = (
+    "pretrain_gpt.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-layers 30 "
+    "--decoder-first-pipeline-num-layers 14"
+)
+
+
+def planned(command: str, *options: str) -> list[str]:
+    return ["plan", *options, "--", *command.split()]
+
+
+def test_a_launch_command_is_placed_by_its_launchers_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    srun = f"srun -N 2 --ntasks-per-node=4 --distribution=cyclic -w n[1-2] python {MEGATRON_COMMAND}"
+    assert run(planned(srun, "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [rank["node"] for rank in found["ranks"]] == ["n1", "n2"] * 4
+    assert [rank["local_rank"] for rank in found["ranks"]] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert found["stages"][0]["layers"] == [[0, 14]]
+    assert any("srun puts them (--distribution=cyclic)" in line for line in found["assumptions"])
+    assert run(planned(srun, "--srun")) == 0
+    assert "--ntasks-per-node=4 --distribution=cyclic --nodelist=n1,n2" in capsys.readouterr().out
+
+
+def test_two_ranks_on_one_gpu_are_a_clash(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "mpirun -np 8 -H a:4,b:4 --map-by node trtllm-serve m --tp_size 8"
+    assert run(planned(command)) == 0
+    out = capsys.readouterr().out
+    assert "clash    ranks 0, 4 drive one GPU: GPU 0 of a" in out
+    assert "and 1 more GPUs with several ranks" in out
+
+
+def test_an_order_that_the_launcher_does_not_show_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    command = f"srun -N 2 --ntasks-per-node=4 -m arbitrary python {MEGATRON_COMMAND}"
+    assert run(planned(command)) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "unknown which node a rank is on: srun: --distribution=arbitrary follows SLURM_HOSTFILE" in out
+
+
+def test_node_ranks_are_a_table_with_the_master_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "--node-ranks", written(tmp_path, VLLM)]) == 0
+    assert capsys.readouterr().out == (
+        "gpu-a  --nnodes 2 --node-rank 0 --master-addr gpu-a\n"
+        "gpu-b  --nnodes 2 --node-rank 1 --master-addr gpu-a --headless\n"
+    )
+
+
+WORLDS = """\
+engine: vllm
+model: {layers: 8}
+worlds:
+  prefill: {parallel: {tensor: 4}, nodes: [a]}
+  decode: {parallel: {tensor: 2, pipeline: 2}, nodes: [a, b]}
+"""
+
+
+def test_each_world_is_listed_under_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, WORLDS)
+    assert run(["plan", path]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line.startswith("World")] == [
+        "World prefill: vLLM, 4 ranks on 1 node",
+        "World decode: vLLM, 4 ranks on 2 nodes",
+    ]
+    assert run(["plan", "--json", path]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(rank["world"], rank["rank"]) for rank in found["ranks"]] == [
+        (world, rank) for world in ("prefill", "decode") for rank in range(4)
+    ]
+    assert found["worlds"]["decode"]["groups"]["tp"] == [[0, 1], [2, 3]]
+    decode = [(rank["node"], rank["gpu_index"]) for rank in found["ranks"][4:]]
+    assert decode == [("a", 4), ("a", 5), ("b", 0), ("b", 1)]
+    assert run(["plan", "--hostfile", path]) == 2
+    assert "the plan has several (prefill, decode)" in capsys.readouterr().err
+    assert run(["plan", "--world", "4", path]) == 2
+    assert "--world counts the ranks of one world" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from topocheck.snapshot import Clock, Condition, GpuCondition, Netdev, PortCondition, RankClaim
 
-__all__ = ["GidFacts", "NodeState", "PortFacts", "reduced"]
+__all__ = ["GidFacts", "NodeState", "PortFacts", "Strayed", "reduced"]
 
 LITTLE_BYTES = 256 << 20
 """Memory in use without any process that a GPU shows while nothing runs on it."""
@@ -56,12 +56,27 @@ class PortFacts(NamedTuple):
     """More GIDs may be set than are listed."""
 
 
+class Strayed(NamedTuple):
+    """A rank whose process is on other GPUs than the one that it claims."""
+
+    rank: int
+    claimed: int
+    """Ordinal of the GPU that it claims."""
+    gpus: tuple[int, ...]
+    """Ordinals of the GPUs that its process is on."""
+    pid: int
+
+
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """One view of what changes by itself on a host."""
 
     idle: tuple[int, ...]
     """Ordinals of GPUs on which nothing but processes of the job was seen."""
+    strayed: tuple[Strayed, ...]
+    """Ranks whose process is on other GPUs than the one that they claim."""
+    matched: bool
+    """The process of some rank was found on the GPU that it claims."""
     busy: tuple[GpuCondition, ...]
     """GPUs on which something else is, or on whose processes nobody looked. Own processes are left out."""
     ports: tuple[PortFacts, ...]
@@ -79,18 +94,39 @@ def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashab
     if not (condition.gpus or condition.nics or condition.netdevs or condition.clock):
         return None
     own = {claim.pid for claim in claims}
+    strayed, matched = places(condition, claims)
     used = [(gpu.gpu, foreign(gpu, own)) for gpu in condition.gpus]
     idle = tuple([gpu for gpu, other in used if other is None])
     ports = tuple([facts_of(nic.nic, port) for nic in condition.nics for port in nic.ports])
     seen = tuple(map(WITHOUT_ADDRESSES, condition.netdevs))
     return NodeState(
         idle=kept.setdefault(idle, idle),
+        strayed=strayed,
+        matched=matched,
         busy=tuple([other for _, other in used if other is not None]),
         ports=kept.get(ports) or kept.setdefault(ports, tuple(map(named, ports))),
         netdevs=kept.get(seen) or kept.setdefault(seen, tuple(map(bare, condition.netdevs))),
         addresses=tuple([netdev.addresses for netdev in condition.netdevs]),
         clock=condition.clock,
     )
+
+
+def places(condition: Condition, claims: Sequence[RankClaim]) -> tuple[tuple[Strayed, ...], bool]:
+    """Ranks that are elsewhere than they claim, and whether any is where it claims."""
+    seats = {claim.pid: claim for claim in claims if claim.pid is not None and claim.gpu is not None}
+    found: dict[int, list[int]] = {}
+    for gpu in condition.gpus:
+        for process in gpu.processes or ():
+            if process.pid in seats:
+                found.setdefault(process.pid, []).append(gpu.gpu)
+    strayed = tuple(
+        [
+            Strayed(seats[pid].rank, seats[pid].gpu or 0, tuple(gpus), pid)
+            for pid, gpus in found.items()
+            if seats[pid].gpu not in gpus
+        ]
+    )
+    return strayed, len(found) > len(strayed)
 
 
 def foreign(gpu: GpuCondition, own: set[int | None]) -> GpuCondition | None:

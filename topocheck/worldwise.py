@@ -300,12 +300,13 @@ def findings(answers: Sequence[RuleResult], worlds: Sequence[Judged]) -> list[Fi
 
 
 def merged(known: Finding, same: Finding) -> Finding:
-    """One finding that two worlds have: the same subjects and facts count once."""
+    """One finding that two worlds have: it is one thing if the facts are the same, else one of each."""
+    counts = known.count or 0, same.count or 0
     return replace(
         known,
         subjects=tuple(dict.fromkeys((*known.subjects, *same.subjects)))[:MOST_SUBJECTS],
         evidence=tuple(dict.fromkeys((*known.evidence, *same.evidence)))[:MOST_EVIDENCE],
-        count=max(known.count or 0, same.count or 0),
+        count=max(counts) if set(same.evidence) <= set(known.evidence) else sum(counts),
     )
 
 

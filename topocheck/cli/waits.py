@@ -66,7 +66,7 @@ def waits(  # noqa: PLR0917 - one parameter an option
     bench: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    r"""Split each stage's time: computing, waiting for work, for an uneven stage, for a link, unknown.
+    """Split each stage's time: computing, waiting for work, for an uneven stage, for a link, unknown.
 
     What is named comes with its evidence, what to do, and what that costs. TRACE is one of two
     kinds, plain or gzip, or a folder of them:
@@ -90,7 +90,7 @@ def waits(  # noqa: PLR0917 - one parameter an option
     per token stays is named as depth.
 
     Exit code 0; 3 if too much is unknown to name anything; 2 for input that cannot be used.
-    """
+    """  # noqa: D301 - click keeps the lines after this character as they are
     depth = read_bench(bench)
     if not traces:
         if depth is None:

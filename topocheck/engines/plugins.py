@@ -55,7 +55,7 @@ def third_party(name: str) -> Engine | None:
     entry = found[0]
     try:
         engine = entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise LayoutError(
             f"engine {name!r} of {package_of(entry)} cannot be loaded ({reason[:200]})"

@@ -3,8 +3,8 @@
 A stage that is blocked by another waits for what that one waits for. At the end of such a chain some stage
 computes, a transfer takes its time, or work is missing. Waiting for a stage that computes is that stage's
 unevenness as far as it computes longer on one unit than the waiting stage does. For the rest it is late
-because it began late, by what it waited for itself. Where it did not wait, no other unit was there to work on:
-the pipeline fills or drains, or has too few units at once.
+because it began late, by what it waited for itself. Where it did not wait, no other unit was there to work
+on: the pipeline fills or drains, or has too few units at once.
 """
 
 from __future__ import annotations

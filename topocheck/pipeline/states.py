@@ -144,14 +144,15 @@ class _Lane:
         self.run, self.stage = run, stage
         self.trace = run.trace.stages[stage]
         self.shift = run.shifts[stage]
-        self.sends = sorted(
+        sends = [
             (unit.send_start_ns + self.shift, unit.send_end_ns + self.shift, unit)
             for unit in self.trace.units
             if unit.send_start_ns is not None and unit.send_end_ns is not None
-        )
+        ]
+        self.sends = sorted(sends, key=lambda send: send[:2])
         self.send_starts = [start for start, _, _ in self.sends]
         self.sent_until = list(accumulate((end for _, end, _ in self.sends), max))
-        """Latest end of all sends up to each one, so that those still under way are found without a search."""
+        """Latest end of all sends up to each one: those still under way are found without a search."""
         self.occupied = [start for start, _ in self.trace.occupied]
 
     def walk(self) -> Iterator[State]:

@@ -27,7 +27,7 @@ __all__ = [
     "stage_times",
 ]
 
-MOST_STAGE_UNITS = 10_000
+MOST_STAGE_UNITS = 5_000
 """Units of each stage that are kept; of a longer trace the first ones are used, and that is said."""
 
 Key = tuple[str, bool]

@@ -25,7 +25,7 @@ from topocheck.pipeline.trace import MOST_STAGE_UNITS, Key, StageTrace, Trace, U
 
 __all__ = ["UnitLine", "UnitTraces", "is_units"]
 
-MOST_LINE_BYTES = 1 << 20
+MOST_LINE_BYTES = PIECE_BYTES = 1 << 20
 MOST_STAGES = 1024
 FACTORS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Nanoseconds in each unit of time."""
@@ -107,6 +107,15 @@ class _Stage:
     others: set[int] = field(default_factory=set)
     """Further ranks of this stage."""
 
+    @property
+    def full(self) -> bool:
+        """No further unit is kept."""
+        return len(self.units) >= MOST_STAGE_UNITS
+
+    def is_of(self, clock: str, rank: int | None) -> bool:
+        """A line of this clock and rank belongs to it."""
+        return clock == self.clock and rank == self.rank
+
 
 class UnitTraces:
     """Files of units, one after the other, to be put together."""
@@ -117,19 +126,25 @@ class UnitTraces:
 
     def read(self, stream: IO[bytes], path: str) -> None:
         """Take one file. Raises InputError with the line of what is wrong."""
-        first = stream.readline(MOST_LINE_BYTES + 1)
+        lines = _lines(stream, path)
+        first = next(lines, b"")
         text = first.decode("utf-8-sig", "replace").strip()
         suffix = SUFFIX.search(text)
         if suffix is None:
             raise InputError("names no compute_start_ns", path=path, line=1, fix="see topocheck schema unit")
         kind, factor = _line_type(suffix[1]), FACTORS[suffix[1]]
-        lines = (
-            _json_lines(chain([first], _lines(stream, path)), kind, path)
+        units = (
+            _json_lines(chain([first], lines), kind, path)
             if text.startswith("{")
-            else _csv_lines(text, _lines(stream, path), kind, path)
+            else _csv_lines(text, lines, kind, path)
         )
-        for number, line in lines:
-            self._take(line, number, path, factor)
+        for number, line in units:
+            stage = self._stages.get(line.stage)
+            # Most lines of a long file: they are checked and counted, and no more.
+            if stage is not None and stage.full and stage.is_of(line.host or path, line.rank):
+                stage.left += 1
+            else:
+                self._take(line, number, path, factor)
 
     def _take(self, line: UnitLine, number: int, path: str, factor: int) -> None:
         stage = self._stage(line, number, path)
@@ -139,7 +154,7 @@ class UnitTraces:
                 return
             stage.others.add(stage.rank)
             stage.rank, stage.units = line.rank, {}
-        if len(stage.units) >= MOST_STAGE_UNITS:
+        if stage.full:
             stage.left += 1
             return
         unit = _unit(line, number, path, factor)
@@ -245,13 +260,19 @@ def _whole(value: float, factor: int, name: str, number: int, path: str) -> int:
 
 
 def _lines(stream: IO[bytes], path: str) -> Iterator[bytes]:
-    """Lines after the first, none longer than it can be."""
-    number = 1
-    while line := stream.readline(MOST_LINE_BYTES + 1):
-        number += 1
-        if len(line) > MOST_LINE_BYTES:
-            raise InputError("is longer than 1 MB", path=path, line=number, fix="give one unit a line")
-        yield line
+    """Lines with their ends, none longer than it can be."""
+    rest, number = b"", 0
+    while piece := stream.read(PIECE_BYTES):
+        *whole, rest = (rest + piece).splitlines(keepends=True)
+        if rest.endswith(b"\n"):
+            whole.append(rest)
+            rest = b""
+        yield from whole
+        number += len(whole)
+        if len(rest) > MOST_LINE_BYTES:
+            raise InputError("is longer than 1 MB", path=path, line=number + 1, fix="give one unit a line")
+    if rest:
+        yield rest
 
 
 def _json_lines(lines: Iterator[bytes], kind: type[UnitLine], path: str) -> Iterator[tuple[int, UnitLine]]:

@@ -1,0 +1,260 @@
+"""ID: the GPU that each process sees and uses is the one that it should."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+import msgspec
+
+from topocheck.ask import Ask
+from topocheck.placement import Node, Placement
+from topocheck.ranges import first, fold
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
+from topocheck.snapshot import JobFact
+from topocheck.subjects import Load, loads
+from topocheck.visible import LISTS, list_faults
+
+__all__ = ["RULES"]
+
+ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+PROBE = "topocheck probe in the job's own processes"
+
+
+def variables(node: Node) -> dict[str, str] | None:
+    """Variables that the ranks of a node share; None where nothing shows them."""
+    machine = node.machine
+    if machine is None or not machine.environments:
+        return None
+    found: dict[str, str] = {}
+    for raw in machine.environments:
+        found |= msgspec.json.decode(raw, type=dict[str, str])
+    return found
+
+
+def options(placement: Placement, *names: str) -> list[JobFact]:
+    """What logs and listings say of a variable, of whatever node."""
+    return [fact for fact in placement.inventory.job if fact.kind == "option" and fact.name in names]
+
+
+def listing(placement: Placement) -> Situations[Node] | NotApplicable:
+    """Nodes with ranks by variables and GPUs."""
+    found: dict[Hashable, list[Node]] = {}
+    for node in placement.nodes[: placement.expected]:
+        machine = node.machine
+        key: Hashable = None
+        if machine is not None:
+            listed = variables(node) or {}
+            by_name = any("GPU-" in listed.get(name, "").upper() for name in LISTS)
+            key = node.index if by_name else (tuple(map(id, machine.environments)), len(machine.gpus))
+            key = (key, machine.coverage.gpus) if not by_name else key
+        found.setdefault(key, []).append(node)
+    return found
+
+
+@rule("ID008", "visibility lists mean what they say", over=listing, severity="error")
+def lists_mean_what_they_say(ask: Ask, node: Node) -> Iterator[Finding]:
+    """No entry after an invalid one, no duplicates, no index out of range."""
+    ask.know()
+    told = options(ask.placement, *LISTS) if node.index == 0 else []
+    known = variables(node)
+    if known is None and not told:
+        ask.gap("visibility lists of the processes", [node.name], PROBE, part="environment")
+    gpus = node.machine.gpus if node.machine else ()
+    whole = node.machine is not None and node.machine.coverage.gpus == "all"
+    for name in LISTS:
+        if known is not None and name in known:
+            for fault in list_faults(known[name], gpus, whole=whole):
+                yield bad_list(node.name, name, known[name], fault, Evidence(source="environment", fact=name))
+    alone = ask.placement.expected == 1
+    for fact in told:
+        for fault in list_faults(fact.value, gpus if alone else (), whole=whole and alone):
+            where = fact.host or (node.name if alone else "a node")
+            yield bad_list(where, fact.name, fact.value, fault, read_at(fact.at, f"{fact.name}={fact.value}"))
+
+
+def bad_list(where: str, name: str, listed: str, fault: str, evidence: Evidence) -> Finding:
+    """The finding about one list."""
+    return Finding(
+        message=f"{name}={listed[:100]} on {where} {fault}: ranks there get fewer GPUs than they expect, or "
+        "none",
+        fix=f"name each GPU once, by an index that the process can see or by its whole UUID, or unset {name}",
+        cause="list of devices",
+        subjects=(where,),
+        evidence=(evidence,),
+    )
+
+
+def mixed(placement: Placement) -> Situations[Node] | NotApplicable:
+    """Nodes by models and variables; one model a node proves that order cannot matter."""
+    stated = [fact for fact in placement.inventory.job if fact.kind == "gpu-models"]
+    nodes = placement.nodes[: placement.expected]
+    if not stated and all(len(node.models) == 1 and None not in node.models for node in nodes):
+        return NotApplicable("each node has GPUs of one model")
+    found: dict[Hashable, list[Node]] = {}
+    for node in nodes:
+        speaks = node.index in placement.facts_by_node or (stated and node.index == 0)
+        environments = tuple(map(id, node.machine.environments)) if node.machine else ()
+        found.setdefault(node.index if speaks else (node.models, environments), []).append(node)
+    return found
+
+
+@rule("ID009", "device order is unambiguous", over=mixed, severity="error")
+def order_is_unambiguous(ask: Ask, node: Node) -> Iterator[Finding]:
+    """CUDA numbers the fastest GPU first unless told otherwise; NVML numbers by bus."""
+    ask.know()
+    placement = ask.placement
+    stated = [f for f in placement.inventory.job if f.kind == "gpu-models"] if node.index == 0 else []
+    named = [fact for fact in placement.facts_by_node.get(node.index, ()) if fact.kind == "cuda-models"]
+    models = {model for model in node.models if model}
+    lines = [(fact.at, fact.value) for fact in stated] + [(fact.at, fact.value) for fact in named]
+    for _, text in lines:
+        models |= {model.strip() for model in text.split(",")}
+    if None in node.models and not (stated or named):
+        ask.gap("models of the GPUs", [node.name], "nvidia-smi -L, given as NODE=FILE", part="gpus")
+        return
+    if len(models) < 2:
+        return
+    order, evidence = device_order(placement, node)
+    if order is None:
+        ask.gap(f"{ORDER} of the processes", [node.name], PROBE, part="environment")
+    elif order != BY_BUS:
+        yield Finding(
+            message=f"{node} has GPUs of several models ({first(sorted(models))}) and {ORDER} is {order}: "
+            "CUDA counts the fastest first and nvidia-smi by bus, so that one number means two GPUs",
+            fix=f"set {ORDER}={BY_BUS} in the environment of every rank",
+            cause="order of devices",
+            subjects=(node.name,),
+            evidence=(
+                *evidence,
+                *(read_at(at, f"models: {text}") for at, text in lines),
+            ),
+        )
+
+
+def device_order(placement: Placement, node: Node) -> tuple[str | None, tuple[Evidence, ...]]:
+    """CUDA_DEVICE_ORDER as the processes have it, `not set` included; None where nothing shows it."""
+    said = options(placement, ORDER)
+    if said:
+        return said[-1].value, tuple(read_at(fact.at, f"{ORDER} {fact.value}") for fact in said)
+    orders = [fact for fact in placement.facts_by_node.get(node.index, ()) if fact.kind == "cuda-order"]
+    for fact in orders:
+        numbers = fact.value.split(",")
+        if numbers != sorted(numbers, key=int):
+            return "not PCI_BUS_ID", (read_at(fact.at, f"CUDA counts nvidia-smi's GPUs {fact.value}"),)
+    known = variables(node)
+    if known is None:
+        return None, ()
+    return known.get(ORDER, "not set"), (Evidence(source="environment", fact=f"{ORDER} {known.get(ORDER)}"),)
+
+
+def claimed(placement: Placement) -> Situations[Node] | NotApplicable:
+    """Nodes by whether processes were found on the GPUs that they claim."""
+    if placement.columns["claimed"].empty:
+        return NotApplicable("no rank claims a GPU yet")
+    found: dict[Hashable, list[Node]] = {}
+    moved = {node for node, _, _, _ in differing(placement)}
+    for node in placement.nodes[: placement.expected]:
+        states = node.machine.states if node.machine else ()
+        strayed = any(state.strayed for state, _ in states) or node.index in moved
+        matched = any(state.matched for state, _ in states) or compared(placement, node)
+        found.setdefault(node.index if strayed else matched, []).append(node)
+    return found
+
+
+def differing(placement: Placement) -> list[tuple[int, int, int, int]]:
+    """(node, rank, GPU claimed, GPU observed) where the running job shows another GPU than the claim."""
+
+    def find(asked: Placement) -> list[tuple[int, int, int, int]]:
+        ours, seen = asked.columns["claimed"], asked.columns["observed"]
+        if seen.empty:
+            return []
+        rows = zip(ours.node, seen.node, ours.gpu, seen.gpu, strict=True)
+        return [
+            (here, rank, gpu, used)
+            for rank, (here, there, gpu, used) in enumerate(rows)
+            if here is not None and here == there and gpu is not None and used is not None and gpu != used
+        ]
+
+    return placement.keep("GPUs claimed and used", find)
+
+
+def compared(placement: Placement, node: Node) -> bool:
+    """The running job shows the GPU of a rank of this node, and its claim names one."""
+    ours, seen = placement.columns["claimed"], placement.columns["observed"]
+    return not seen.empty and any(
+        ours.gpu[rank] is not None and seen.gpu[rank] is not None
+        for rank in placement.ranks_on.get(node.index, ())
+    )
+
+
+@rule("ID011", "each process is on the GPU that its rank claims", over=claimed, severity="error")
+def process_is_on_its_gpu(ask: Ask, node: Node) -> Iterator[Finding]:
+    """By the driver's list of processes, and by the communicators of the running job."""
+    ask.know()
+    placement, found = ask.placement, False
+    for state, ties in node.machine.states if node.machine else ():
+        found = found or state.matched
+        for stray in state.strayed:
+            found = True
+            gpus = [ties[gpu] if ties else gpu for gpu in stray.gpus]
+            claim = ties[stray.claimed] if ties else stray.claimed
+            yield elsewhere(node, stray.rank, claim, gpus, f"pid {stray.pid} in the driver's list")
+    for place, rank, gpu, used in differing(placement):
+        if place == node.index:
+            found = True
+            yield elsewhere(node, rank, gpu, [used], "communicator of the running job")
+    if not found and not compared(placement, node):
+        supply = "topocheck probe --processes beside the running job, or its NCCL_DEBUG=INFO log"
+        ask.gap("which GPU each process uses", [node.name], supply, part="gpus")
+
+
+def elsewhere(node: Node, rank: int, claim: int, gpus: list[int], how: str) -> Finding:
+    """The finding about one rank."""
+    uses = first(str(node.gpu_name(gpu)) for gpu in gpus)
+    return Finding(
+        message=f"rank {rank} claims {node.gpu_name(claim)} on {node} and its process uses {uses}: it shares "
+        "a GPU with another rank or takes one that is not the job's",
+        fix="select the device of the local rank before the first CUDA call (torch.cuda.set_device), and see "
+        "which of the launcher's and the job's own visibility lists is in force",
+        cause="process on another GPU",
+        subjects=(f"rank {rank}",),
+        evidence=(Evidence(source=str(node), fact=f"{how}: {uses}"),),
+        ranks=(rank,),
+        mark="gpu",
+    )
+
+
+def sliced(placement: Placement) -> Situations[Load] | NotApplicable:
+    """Nodes with ranks, where ranks have anybody to talk to."""
+    if placement.world == 1:
+        return NotApplicable("one rank, which talks to nobody")
+    return loads(placement)
+
+
+@rule("ID013", "no rank of a group is on a MIG slice", over=sliced, severity="error")
+def no_slice_in_a_group(ask: Ask, load: Load) -> Iterator[Finding]:
+    """GPUs in MIG mode have neither NVLink nor peer access, and NCCL does not join their slices."""
+    ask.know()
+    devices = ask.devices(load.ranks)
+    cut = [rank for rank, device in devices.items() if slices(device.node, device.ordinal)]
+    if cut and load.node is not None:
+        number = slices(load.node, devices[cut[0]].ordinal)
+        yield Finding(
+            message=f"ranks {fold(cut)} on {load.node} are on slices of GPUs in MIG mode ({number} there): "
+            "slices have no NVLink and no peer access, and NCCL refuses two ranks on one GPU",
+            fix="switch MIG off on these GPUs (nvidia-smi -mig 0), or run one-rank replicas on the slices",
+            cause="MIG slice in a group",
+            subjects=tuple(f"rank {rank}" for rank in cut),
+            evidence=(Evidence(source=str(load.node), fact=f"MIG mode with {number} slices"),),
+            ranks=tuple(cut),
+            mark="gpu",
+        )
+
+
+def slices(node: Node, ordinal: int) -> int:
+    """MIG slices of a GPU."""
+    gpus = node.machine.gpus if node.machine else ()
+    return len(gpus[ordinal].mig) if ordinal < len(gpus) else 0
+
+
+RULES = (lists_mean_what_they_say, order_is_unambiguous, no_slice_in_a_group, process_is_on_its_gpu)
