@@ -1,17 +1,25 @@
-"""NET: the way between nodes is open, and the same at both ends."""
+"""NET: the way between nodes can be opened, and both ends of it speak one link layer."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
 
 from topocheck.ask import Ask
+from topocheck.domain import in_one_domain
+from topocheck.hca import is_up
+from topocheck.needed import need_kind, needed
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
-from topocheck.rdma import rdma_of, spell
-from topocheck.rule import Finding, NotApplicable, Severity, Situations, rule
-from topocheck.subjects import within_nodes
+from topocheck.rdma import equipped, rdma_kind, rdma_of, spell
+from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, rule
+from topocheck.subjects import Boundary, crossings, within_nodes
 
 __all__ = ["RULES", "networked_nodes"]
+
+PROBE = "topocheck probe on every node, or its NCCL_DEBUG=INFO log from the first line"
+LAYERS = {"InfiniBand": "IB", "Ethernet": "RoCE"}
+"""Link layers as NCCL calls them, by the kernel's words."""
 
 
 def networked_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
@@ -22,29 +30,29 @@ def networked_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
 
 
 def find_networked(placement: Placement) -> dict[Hashable, list[Node]]:
-    """Nodes by what they say, those that say nothing by hardware and variables."""
+    """Nodes by what they say, those that say nothing by hardware, variables and means of RDMA."""
     found: dict[Hashable, list[Node]] = {}
     for node in placement.nodes:
         speaks = node.index in placement.facts_by_node
-        variables = node.machine.environments if node.machine else ()
-        key: Hashable = node.index if speaks else (id(node.shape) if node.shape else None, variables)
+        key = node.index if speaks else rdma_kind(placement, node) if node.machine else None
         found.setdefault(key, []).append(node)
     return found
 
 
 @rule("NET009", "RDMA can be opened where the ranks run", over=networked_nodes, severity="error")
 def rdma_opens(ask: Ask, node: Node) -> Iterator[Finding]:
-    """Device node, verbs library and calls, as the job's own processes met them."""
+    """Device node, verbs library and calls, as the job's own processes met them or a probe in their place."""
     ask.know()
     placement = ask.placement
     rdma = rdma_of(placement, node)
     if rdma is None or not (rdma.opened or rdma.met):
-        ask.gap(
-            "whether RDMA can be opened where the ranks run",
-            [node.name],
-            "topocheck probe in the job's container, or the NCCL_DEBUG=INFO log from its first line",
-            part="nics",
-        )
+        if (rdma is not None and rdma.cause == "switched off") or not equipped(node):
+            ask.gap(
+                "whether RDMA can be opened where the ranks run",
+                [node.name],
+                "topocheck probe in the job's container, or the NCCL_DEBUG=INFO log from its first line",
+                part="verbs",
+            )
         return
     if rdma.works:
         return
@@ -66,32 +74,124 @@ def rdma_opens(ask: Ask, node: Node) -> Iterator[Finding]:
     )
 
 
-@rule("NET003", "link layers agree", over=networked_nodes, severity="warning")
-def layers_agree(ask: Ask, node: Node) -> Iterator[Finding]:
-    """InfiniBand and Ethernet in one list: NCCL may pair ports that cannot reach each other."""
-    devices = [fact for fact in ask.placement.facts_by_node.get(node.index, []) if fact.kind == "hca"]
-    layers: dict[str, list[str]] = {}
-    for fact in devices:
-        name, _, rest = fact.value.partition("/")
-        layers.setdefault(rest.split("/")[0], []).append(name)
-    layers = {layer: list(dict.fromkeys(names)) for layer, names in layers.items() if layer}
-    if not layers:
-        ask.gap(
-            "link layer of the RDMA devices in use",
-            [node.name],
-            "topocheck probe on every node, or its NCCL_DEBUG=INFO log from the first line",
-            part="nics",
-        )
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Link layers of the RDMA devices that one node uses."""
+
+    names: dict[str, tuple[str, ...]]
+    """Devices by layer, in NCCL's word: IB or RoCE."""
+    evidence: tuple[Evidence, ...]
+
+    def __str__(self) -> str:
+        return first(f"{first(names)} {layer}" for layer, names in self.names.items())
+
+
+def layers_of(placement: Placement, node: Node) -> Layers | None:
+    """Layers of what the job opened on a node, else of the ports that it needs; None if not known."""
+    kept = placement.keep("link layers", lambda _: dict[Hashable, Layers | None]())
+    kind = need_kind(placement, node)
+    if kind not in kept:
+        kept[kind] = opened_layers(placement, node) or shown_layers(placement, node)
+    return kept[kind]
+
+
+def opened_layers(placement: Placement, node: Node) -> Layers | None:
+    """Layers by NCCL's own list of devices."""
+    devices = [fact for fact in placement.facts_by_node.get(node.index, ()) if fact.kind == "hca"]
+    pairs = [fact.value.partition("/")[::2] for fact in devices]
+    found = sorted_by_layer((name, rest.split("/")[0]) for name, rest in pairs)
+    return Layers(found, tuple(spell(fact) for fact in devices[:4])) if found else None
+
+
+def shown_layers(placement: Placement, node: Node) -> Layers | None:
+    """Layers of the ports that the job needs, whichever they are if all that are up have one layer."""
+    machine, shape, need = node.machine, node.shape, needed(placement, node)
+    if machine is None or shape is None:
+        return None
+    if need is not None and need.whole:
+        ports = [(hca.name, port) for hca in need.devices for port in (hca.live or hca.ports)]
+    else:
+        ports = [(nic.name, port) for nic in shape.hardware.nics for port in nic.ports if is_up(port)]
+    if None in {port.layer for _, port in ports}:
+        return None
+    found = sorted_by_layer((f"{name}:{port.port}", LAYERS.get(port.layer or "", "")) for name, port in ports)
+    if need is None and (len(found) > 1 or machine.coverage.nics != "all"):
+        return None
+    shown = (Evidence(source=first(machine.sources, 2) or "RDMA probe", fact=str(Layers(found, ()))),)
+    return Layers(found, (*shown, *(need.evidence if need else ()))) if found else None
+
+
+def sorted_by_layer(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Names by layer, each once."""
+    found: dict[str, dict[str, None]] = {}
+    for name, layer in pairs:
+        if layer:
+            found.setdefault(layer, {})[name] = None
+    return {layer: tuple(names) for layer, names in found.items()}
+
+
+def sites(placement: Placement) -> Situations[Node | Boundary] | NotApplicable:
+    """Nodes by the devices they use, then pairs of nodes that groups join, those that agree as one."""
+    nodes = networked_nodes(placement)
+    return nodes if isinstance(nodes, NotApplicable) else placement.keep("sites", find_sites)
+
+
+def find_sites(placement: Placement) -> dict[Hashable, list[Node | Boundary]]:
+    """Sort nodes and pairs of nodes into situations. Pairs with an unknown end are the nodes' own gap."""
+    found: dict[Hashable, list[Node | Boundary]] = {}
+    known: list[frozenset[str]] = []
+    for node in placement.nodes:
+        layers = layers_of(placement, node)
+        known.append(frozenset(layers.names) if layers else frozenset())
+        found.setdefault(need_kind(placement, node) if layers else None, []).append(node)
+    pairs = crossings(placement)
+    for key, (pair, *_) in pairs.items() if not isinstance(pairs, NotApplicable) else ():
+        if pair.a is not None and pair.b is not None and known[pair.a.index] and known[pair.b.index]:
+            agree = known[pair.a.index] & known[pair.b.index]
+            found.setdefault("agree" if agree else ("pair", key), []).append(pair)
+    return found
+
+
+@rule("NET003", "link layers agree", over=sites, severity="warning")
+def layers_agree(ask: Ask, site: Node | Boundary) -> Iterator[Finding]:
+    """InfiniBand and Ethernet in one list may be paired; at two ends they cannot reach each other."""
+    if isinstance(site, Boundary):
+        yield from ends_agree(ask, site)
+        return
+    layers = layers_of(ask.placement, site)
+    if layers is None:
+        ask.gap("link layer of the RDMA devices in use", [site.name], PROBE, part="nics")
         return
     ask.know()
-    if len(layers) > 1:
-        parts = [f"{first(names)} {layer}" for layer, names in layers.items()]
+    if len(layers.names) > 1:
         yield Finding(
-            message=f"the list of RDMA devices of {node} mixes link layers: {first(parts)}",
+            message=f"the list of RDMA devices of {site} mixes link layers: {layers}",
             fix="choose the compute fabric's devices only, with NCCL_IB_HCA",
             cause="list mixes layers",
-            subjects=(node.name,),
-            evidence=tuple(spell(fact) for fact in devices[:4]),
+            subjects=(site.name,),
+            evidence=layers.evidence,
+        )
+
+
+def ends_agree(ask: Ask, pair: Boundary) -> Iterator[Finding]:
+    """Two nodes that a group joins have a link layer in common."""
+    ask.know()
+    a, b = pair.a, pair.b
+    ends = [layers_of(ask.placement, node) for node in (a, b) if node is not None]
+    if a is None or b is None or None in ends or in_one_domain(ask.placement, (a, b)):
+        return
+    here, there = [end for end in ends if end is not None]
+    if not set(here.names) & set(there.names):
+        yield Finding(
+            message=f"{a} has {here} and {b} has {there}: devices of different link layers cannot reach "
+            f"each other, and {pair} stops or falls back to sockets",
+            fix="use nodes of one fabric, or select the same fabric's devices on each node with NCCL_IB_HCA",
+            cause="ends differ",
+            subjects=(str(pair),),
+            evidence=(*here.evidence, *there.evidence),
+            severity="error",
+            ranks=pair.ranks,
+            mark="edge",
         )
 
 

@@ -43,7 +43,7 @@ DENSE = "engine: vllm\nparallel: {tensor: 4, data: 2}\nmodel: {layers: 32, heads
 
 
 def of(
-    world: str, ranks: Iterable[int], size: int, *, first: int = 0, **fields: Any
+    world: str, ranks: Iterable[int], size: int | None, *, first: int = 0, **fields: Any
 ) -> tuple[RankClaim, ...]:
     """Claims of one world on one node, one a GPU from `first` on."""
     return tuple(

@@ -44,13 +44,13 @@ Fault = str
 JOBS: dict[Fault, dict[str, object]] = {
     "healthy": {},
     "slow stage": {"compute_ms": [20, 60, 20]},
-    "slow link": {},
+    "slow link": {"bytes": 2 << 20},  # 42 ms, and more than socket buffers hold
     "starved": {"input_ms": 50},
 }
 NORMAL = {
     "compute_ms": [25] * STAGES,
     "units": 12,
-    "bytes": 2 << 20,
+    "bytes": 64 << 10,
     "input_ms": 0,
     "annotate": False,
     "suffix": "",
@@ -72,7 +72,9 @@ def run_pipeline(fault: Fault, out: Path, **changes: object) -> Sequence[Path]:
     if fault == "slow link":
         _needs_namespaces()
         env["MASTER_ADDR"] = "10.201.0.1"
-        _wait([subprocess.Popen(["unshare", "-n", "bash", "-c", SLOW_LINK, "bash", *command], env=env, **PIPES)])
+        _wait(
+            [subprocess.Popen(["unshare", "-n", "bash", "-c", SLOW_LINK, "bash", *command], env=env, **PIPES)]
+        )
     else:
         _wait([subprocess.Popen(command, env=env | {"RANK": str(rank)}, **PIPES) for rank in range(STAGES)])
     return sorted(out.iterdir())

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Cluster", "cluster"]
+__all__ = ["CONFIG", "Cluster", "cluster", "prepare", "stop", "wait"]
 
 CONFIG = """\
 ClusterName=placement
@@ -86,18 +86,24 @@ def cluster(folder: Path, nodes: int) -> Iterator[Cluster]:
     try:
         for command in (munge, ["slurmctld", *config], *daemons):
             subprocess.run(command, env=running.env, check=True, capture_output=True)
-        _wait(running, nodes)
+        wait(running, nodes)
         yield running
     finally:
-        _stop([*sorted(folder.glob("*.pid")), folder / "munge" / "pid"])
+        stop([*sorted(folder.glob("*.pid")), folder / "munge" / "pid"])
 
 
 def _configure(folder: Path, nodes: int) -> None:
-    for name in ("munge", "state", *(f"spool/n{index}" for index in range(1, nodes + 1))):
+    host, ports = socket.gethostname().split(".")[0], _free_ports(nodes)
+    lines = [NODE.format(index=i, host=host, port=port) for i, port in enumerate(ports, 1)]
+    prepare(folder, CONFIG, "".join(lines), [f"n{index}" for index in range(1, nodes + 1)])
+
+
+def prepare(folder: Path, config: str, node_lines: str, names: Sequence[str]) -> None:
+    """Configuration and key of a cluster in `folder`."""
+    for name in ("munge", "state", *(f"spool/{name}" for name in names)):
         (folder / name).mkdir(parents=True)
-    host, ports = socket.gethostname().split(".")[0], _free_ports(nodes + 1)
-    text = CONFIG.format(host=host, folder=folder, port=ports[0])
-    text += "".join(NODE.format(index=i, host=host, port=ports[i]) for i in range(1, nodes + 1))
+    host, (port,) = socket.gethostname().split(".")[0], _free_ports(1)
+    text = config.format(host=host, folder=folder, port=port) + node_lines
     (folder / "slurm.conf").write_text(text + "PartitionName=p Nodes=ALL Default=YES State=UP\n")
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     key = folder / "munge" / "key"
@@ -116,7 +122,7 @@ def _free_ports(count: int) -> list[int]:
             probe.close()
 
 
-def _wait(running: Cluster, nodes: int) -> None:
+def wait(running: Cluster, nodes: int) -> None:
     """Until all nodes are idle."""
     end = time.monotonic() + READY_S
     while time.monotonic() < end:
@@ -126,7 +132,7 @@ def _wait(running: Cluster, nodes: int) -> None:
     raise AssertionError((running.folder / "slurmctld.log").read_text()[-2000:])
 
 
-def _stop(pid_files: Sequence[Path]) -> None:
+def stop(pid_files: Sequence[Path]) -> None:
     """End the daemons that wrote these files, and wait for them."""
     pids = [int(path.read_text()) for path in pid_files if path.exists() and path.read_text().strip()]
     for pid in pids:

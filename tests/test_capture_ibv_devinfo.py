@@ -53,7 +53,7 @@ def test_a_container_lists_what_it_was_given_and_a_host_all() -> None:
 
 def test_no_device_is_a_view_without_devices_and_no_list_of_the_node() -> None:
     (snapshot,) = parse(read("kubectl exec pod-a -- ibv_devinfo\nNo IB devices found\n"))[0].snapshots
-    assert snapshot.verbs == Verbs(scope="container")
+    assert snapshot.verbs == Verbs(scope="container", devices=())
     assert snapshot.coverage.nics is None
     assert parse(read("No IB devices found\n")) == []
 

@@ -73,7 +73,7 @@ def test_deepspeed_takes_the_selected_gpus(tmp_path: Path) -> None:
     found = order("deepspeed -H hosts --include c:1,3@a t.py", 2, 6, tmp_path)
     assert found.hosts == ("a", "c")
     assert list(found.nodes) == [0, 0, 0, 0, 1, 1]
-    assert list(found.gpus) == [0, 1, 2, 3, 1, 3][:4] + [1, 3]
+    assert list(found.gpus) == [0, 1, 2, 3, 1, 3]
     assert list(found.local_ranks) == [0, 1, 2, 3, 0, 1]
 
 

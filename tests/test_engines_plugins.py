@@ -94,8 +94,8 @@ def test_it_is_checked_as_strictly_as_topochecks_own(packages: Path) -> None:
         ("parallel: {data: 2}", "plan.yaml:4: Our engine has no size 'data': it takes pipeline, tensor"),
         ("order: pp", "Our engine takes no order"),
         (
-            "layers: {first: 3}",
-            "Our engine's layer split has no option 'first': did you mean 'first_layers'?",
+            "layers: {first_layer: 3}",
+            "Our engine's layer split has no option 'first_layer': did you mean 'first_layers'?",
         ),
     ):
         with pytest.raises(PlanError) as caught:

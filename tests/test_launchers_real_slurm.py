@@ -7,13 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from real import require
 from slurm_cluster import Cluster, cluster
 
+from topocheck.declared import declare
 from topocheck.hostlist import expand
 from topocheck.launchers import slurm
 from topocheck.launchers.order import local_ranks
 from topocheck.launchers.resolve import resolve
+from topocheck.launchfile import srun_options
+from topocheck.plan import Parallel, Plan
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +85,24 @@ def test_srun_takes_the_order_that_its_host_file_gives(running: Cluster) -> None
     found = tasks(running, *options.split(), env={"SLURM_HOSTFILE": str(path)})
     check(found, slurm.arbitrary(hosts, expand(found[0]["SLURM_STEP_NODELIST"])))
     assert [env["SLURMD_NODENAME"] for env in found] == hosts
+
+
+@pytest.mark.parametrize(
+    ("nodes", "order"),
+    [
+        (("n1", "n3"), [0, 0, 1, 1]),
+        (("n1", "n2"), [0, 1, 0, 1]),
+        (("n2", "n1"), [0, 0, 1, 1]),
+        (("n3", "n1", "n2"), [2, 0, 0, 1, 2, 0]),
+    ],
+)
+def test_srun_takes_the_order_that_a_plan_asks_for(
+    running: Cluster, nodes: tuple[str, ...], order: list[int]
+) -> None:
+    one = declare(Plan(engine="torch", parallel=Parallel(data=6), nodes=nodes), None)
+    options = srun_options(replace(one, nodes=order, local_ranks=local_ranks(order)))
+    found = tasks(running, *options.split())
+    assert [env["SLURMD_NODENAME"] for env in found] == [nodes[node] for node in order]
 
 
 def test_a_batch_script_leaks_into_what_srun_does_not_start(running: Cluster) -> None:

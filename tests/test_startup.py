@@ -11,6 +11,8 @@ from shell import topocheck
 
 SLOW = {"ClusterShell", "jinja2", "msgspec", "networkx", "rich", "yaml"}
 """Libraries that cost tens of milliseconds each."""
+BEHIND_THE_PLAN = ("topocheck.placement", "topocheck.inventory", "topocheck.hardware", "topocheck.commands")
+"""What evidence and launch commands need."""
 LISTING = (
     sys.executable,
     "-c",
@@ -78,3 +80,24 @@ def test_json_imports_no_template_engine() -> None:
 
 def test_nothing_imports_the_driver_library_where_evidence_is_given() -> None:
     assert "pynvml" not in imported("verify", "--plan", "plan.yaml", "nodes.jsonl")
+
+
+HUGE = (
+    "engine: megatron\nparallel: {tensor: 8, pipeline: 8, data: 16}\nnodes: n[000-127]\nmodel: {layers: 64}\n"
+)
+"""A job of 1,024 ranks."""
+
+
+@pytest.mark.parametrize("form", ["--all", "--json", "--hostfile", "--node-ranks", "--srun"])
+def test_plan_imports_neither_graphs_nor_evidence_nor_what_reads_commands(form: str, tmp_path: Path) -> None:
+    (tmp_path / "huge.yaml").write_text(HUGE)
+    found = imported("plan", form, "huge.yaml")
+    assert "topocheck.declared" in found
+    assert not found & {"jinja2", "networkx", "rich"}
+    assert not {name for name in found if name.startswith(BEHIND_THE_PLAN)}
+
+
+def test_plan_of_a_command_needs_no_plan_file() -> None:
+    found = imported("plan", "--nodes", "2", "--", "vllm", "serve", "m", "-tp", "8")
+    assert "topocheck.commands.command" in found
+    assert not found & {"networkx", "topocheck.planfile", "topocheck.placement"}

@@ -87,12 +87,16 @@ def blank(basis: Basis, world: int) -> Column:
     return Column(basis, [None] * world, [None] * world)
 
 
-def pass_over(predicted: Column, first_gpus: Sequence[int], step: int) -> None:
-    """Move the ranks of each node past GPUs of other worlds; `step` GPUs lie between two ranks (SGLang)."""
-    predicted.gpu = [
-        gpu if gpu is None or node is None else gpu + first_gpus[node] * step
-        for node, gpu in zip(predicted.node, predicted.gpu, strict=True)
-    ]
+def pass_over(predicted: Column, first_gpus: Sequence[int | None], step: int) -> None:
+    """Move the ranks of each node past GPUs of other worlds; `step` GPUs lie between two ranks (SGLang).
+
+    None is a node on which nobody knows which GPUs the others leave.
+    """
+    taken = dict(enumerate(first_gpus))
+    for rank, (node, gpu) in enumerate(zip(predicted.node, predicted.gpu, strict=True)):
+        if node is not None and gpu is not None:
+            past = taken.get(node, 0)
+            predicted.gpu[rank] = None if past is None else gpu + past * step
 
 
 def claimed_column(inventory: Inventory, world: int, name: str = "") -> Column:

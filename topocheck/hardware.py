@@ -10,13 +10,15 @@ of one node act as one, so they are one vertex. Parallel NVLinks are one edge wi
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-from topocheck.snapshot import GpuShape, Hardware, LinkMatrix, NicShape, NvLink
+from topocheck.snapshot import GpuShape, Hardware, LinkMatrix, NicShape, NvLink, Snapshot
 
 if TYPE_CHECKING:  # 0.1 s of imports that only the graph itself needs
     import networkx as nx
@@ -218,6 +220,16 @@ class Shape:
         return paths
 
     @cached_property
+    def bridges(self) -> dict[str, str]:
+        """Bridge right above each device of the PCI tree: functions of one card share it."""
+        kinds = {node.id: node.kind for node in self.hardware.pci}
+        return {
+            node.id: node.parent
+            for node in self.hardware.pci
+            if node.parent is not None and kinds.get(node.parent) == "bridge"
+        }
+
+    @cached_property
     def _numa(self) -> dict[str, int | None]:
         """NUMA node of each node of the PCI tree."""
         return {node.id: node.numa for node in self.hardware.pci}
@@ -253,18 +265,38 @@ class Shape:
         kind = self._pci_class(self.hardware.gpus[gpu].pci, self.hardware.nics[nic].pci)
         return None if kind is None else Link(kind)
 
-    def nearest_nics(self, gpu: int) -> tuple[str, tuple[NicShape, ...]] | None:
-        """Class of the nearest RDMA devices of a GPU and those devices, all that tie; None if not known."""
-        if not self.hardware.nics or gpu >= self.gpus:
+    def nearest_nics(
+        self, gpu: int, among: Container[str] | None = None
+    ) -> tuple[str, tuple[NicShape, ...]] | None:
+        """Class of the nearest RDMA devices of a GPU and those devices, all that tie; None if not known.
+
+        `among` are the names of the devices that count; all unless given.
+        """
+        if gpu >= self.gpus:
             return None
         found: dict[str, list[NicShape]] = {}
         for ordinal, nic in enumerate(self.hardware.nics):
+            if among is not None and nic.name not in among:
+                continue
             link = self.nic_link(gpu, ordinal)
             if link is None:
                 return None
             found.setdefault(link.kind, []).append(nic)
         kind = next((kind for kind in NEAREST_FIRST if kind in found), None)
         return None if kind is None else (kind, tuple(found[kind]))
+
+    def renumbered(self, snapshot: Snapshot, seen: Shape) -> Snapshot:
+        """A view whose hardware is `seen`, what it says of RDMA devices by this shape's ordinals of them."""
+        own = {nic.name: ordinal for ordinal, nic in enumerate(self.hardware.nics)}
+        places = [own.get(nic.name) for nic in seen.hardware.nics]
+        if places == list(range(len(places))):
+            return snapshot
+        nics = tuple(
+            replace(nic, nic=place)
+            for nic in snapshot.state.nics
+            if nic.nic < len(places) and (place := places[nic.nic]) is not None
+        )
+        return replace(snapshot, state=replace(snapshot.state, nics=nics))
 
     def peer(self, a: int, b: int) -> str | None:
         """Peer access of GPU a to GPU b: OK or the driver's reason; None if it was not asked."""

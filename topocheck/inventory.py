@@ -354,9 +354,9 @@ class Inventory:
         machine.coverage = join_coverage(machine.coverage, snapshot.coverage)
         machine.software = join_software(machine, snapshot.software, at)
         machine.faults += snapshot.faults
-        machine.sources += tuple(
-            source.name for source in snapshot.sources if source.name not in machine.sources
-        )
+        machine.sources += tuple(s.name for s in snapshot.sources if s.name not in machine.sources)
+        if seen is not None and machine.shape is not None:
+            snapshot = machine.shape.renumbered(snapshot, seen)
         self._common(index, snapshot, ties)
 
     def _merge_shape(self, machine: Machine, seen: Shape | None, ties: list[int], at: At | None) -> None:

@@ -181,10 +181,15 @@ def formula_column(predicted: Column, numbering: Numbering, inventory: Inventory
         rank: source_of(title, numbering, rank, numbering.holders[rank][machine])
         for rank, machine in holders.items()
     }
-    devices = {
-        machine: visible(inventory.machines[machine], max((g or 0 for g in predicted.gpu), default=0) + 1)
-        for machine in holders.values()
-    }
+    count = max((gpu or 0 for gpu in predicted.gpu), default=0) + 1
+    lists: dict[tuple[bytes, ...], list[int | None]] = {}  # nodes share a few environments
+    devices: dict[int, list[int | None]] = {}
+    for number in holders.values():
+        host = inventory.machines[number]
+        if host.environments not in lists:
+            lists[host.environments] = visible(host, count)
+        indexes = lists[host.environments]
+        devices[number] = [None if index is None else host.at_index(index) for index in indexes]
     for rank, (place, gpu) in enumerate(zip(predicted.node, predicted.gpu, strict=True)):
         machine = None if place is None else holders.get(place)
         if machine is None or place is None:
@@ -202,14 +207,13 @@ def source_of(title: str, numbering: Numbering, rank: int, claim: NodeClaim) -> 
 
 
 def visible(machine: Machine, count: int) -> list[int | None]:
-    """Ordinals of the first `count` devices of a process; None where that is not shown."""
+    """NVML indexes of the first `count` devices of a process here; None where that is not shown."""
     values = values_of([machine], "CUDA_VISIBLE_DEVICES")
     if not values:
-        return [machine.at_index(index) for index in range(count)]
+        return list(range(count))
     parts = [part.strip() for part in values.pop().split(",")] if len(values) == 1 else []
     plain = all(part.isdecimal() and len(part) < 6 for part in parts)
-    listed = [machine.at_index(int(part)) for part in parts] if plain else []
-    return [*listed, *[None] * count][:count]
+    return [*(int(part) for part in parts if plain), *[None] * count][:count]
 
 
 def words(title: str, numbering: Numbering, given: Mapping[str, JobFact]) -> str:

@@ -281,11 +281,12 @@ def join(
     plan: Plan,
     inventory: Inventory,
     origin: Origin = NOTHING_TAKEN,
-    first_gpus: Sequence[int] = (),
+    first_gpus: Sequence[int | None] = (),
 ) -> Placement:
     """Join a plan and evidence that is settled and arranged: of the only world, or of one of several.
 
-    `first_gpus` says for each node how many GPUs other worlds take there before this one. Raises as `place`.
+    `first_gpus` says for each node how many GPUs other worlds take there before this one, None where that is
+    not known. Raises as `place`.
     """
     engine = ENGINES[plan.engine]
     layout = engine.layout(sizes_of(plan), plan.engine_version, plan.order)

@@ -22,6 +22,7 @@ Basis = Literal["predicted", "claimed", "observed"]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 """A part of a whole: 0.2 is a fifth."""
 Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
+GigabitsPerSecond = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
 
 Layers = str | tuple[int, ...] | dict[str, int | bool | str | tuple[float, ...]]
 """Layers of each stage: a list, the engine's own override text, or options of its layer split."""
@@ -116,6 +117,8 @@ class Policy(Declared, frozen=True, kw_only=True):
     """Longest time of one decode microbatch on the way from stage to stage, in milliseconds (PP010)."""
     head_room: Share | None = None
     """Least part of a GPU's memory that the job leaves free (CAP003)."""
+    min_rate_gbps: GigabitsPerSecond | None = None
+    """Least rate of each network port that the job needs, in Gbit/s (NET002)."""
 
 
 class Workload(Declared, frozen=True, kw_only=True):

@@ -113,9 +113,10 @@ class RayJob:
 
 def ray_job(plan: Plan, inventory: Inventory, world: int) -> RayJob | None:
     """How Ray places the ranks; None for a job that Ray does not place."""
-    options = stated_options(inventory)
+    options = stated_options(inventory.job)
     if not under_ray(plan, inventory.job, options):
         return None
+    options = {**variables(inventory), **options}
     key, why = sorting(plan, options)
     serves = plan.engine in {"vllm", "sglang"}
     driver = driver_of(plan, inventory.job) if serves else ()
@@ -125,12 +126,18 @@ def ray_job(plan: Plan, inventory: Inventory, world: int) -> RayJob | None:
     return RayJob(key, why, driver, listed_nodes(inventory.job), world, refusal)
 
 
-def stated_options(inventory: Inventory) -> dict[str, set[str]]:
-    """Values of each option or variable that commands, logs and the nodes' environments state."""
+def stated_options(job: Sequence[JobFact]) -> dict[str, set[str]]:
+    """Values of each option or variable that commands and logs state."""
     found: dict[str, set[str]] = {}
-    for fact in inventory.job:
+    for fact in job:
         if fact.kind == "option":
             found.setdefault(fact.name.lstrip("-"), set()).add(fact.value.strip("'\""))
+    return found
+
+
+def variables(inventory: Inventory) -> dict[str, set[str]]:
+    """Values of the variables that choose the order, in the environments of the nodes."""
+    found: dict[str, set[str]] = {}
     for raw in {raw for machine in inventory.machines for raw in machine.environments}:
         for name, value in msgspec.json.decode(raw, type=dict[str, str]).items():
             if name in {NEWER, INDICES}:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from topocheck.hca import is_up
+from topocheck.needed import filter_kind, named_hcas
 from topocheck.placement import Node, Placement
+from topocheck.ranges import first
 from topocheck.rule import Evidence, read_at
-from topocheck.snapshot import LogFact
+from topocheck.snapshot import LogFact, NicShape, Verbs, VerbsDevice
 
-__all__ = ["Rdma", "rdma_kind", "rdma_of"]
+__all__ = ["Rdma", "equipped", "rdma_kind", "rdma_of", "spell"]
 
 BROKEN = {
     "no-verbs": "libibverbs cannot be opened",
@@ -34,6 +37,8 @@ FIXES = {
 """What to change, by the short name of the cause."""
 
 SOCKET = "Socket"
+WITHOUT_VERBS = frozenset({"slingshot", "soft"})
+"""Kinds of device that a job opens by other means, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +54,9 @@ class Rdma:
     evidence: tuple[Evidence, ...]
     """What was read."""
     opened: bool = False
-    """The job itself opened a device: more than a port that is up."""
+    """The job itself opened a device, or a probe in its place did: more than a port that is up."""
     met: bool = False
-    """The job itself met a failure: more than a port that is down or a variable."""
+    """The job itself met a failure, or a probe in its place: more than a port that is down or a variable."""
 
     @property
     def fix(self) -> str:
@@ -62,12 +67,13 @@ class Rdma:
 
 
 def rdma_of(placement: Placement, node: Node) -> Rdma | None:
-    """RDMA of a node; None if nothing shows it. Logs of the job go before listings of ports."""
+    """RDMA of a node; None if nothing shows it. Logs of the job go before probes, those before listings."""
     kept = placement.keep("rdma", lambda _: dict[int, Rdma | None]())
     if node.index not in kept:
         facts = placement.facts_by_node.get(node.index, [])
         met = broken(facts) if facts else None
-        kept[node.index] = met or switched_off(placement, node, facts) or opened(facts) or ports(node)
+        said = met or switched_off(placement, node, facts) or opened(facts)
+        kept[node.index] = said or (None if serving(facts) else lacking(placement, node)) or ports(node)
     return kept[node.index]
 
 
@@ -78,11 +84,11 @@ def serving(facts: list[LogFact]) -> bool:
 
 
 def rdma_kind(placement: Placement, node: Node) -> Hashable:
-    """Nodes of one kind have the same answer: one shape, one coverage, and no log of their own."""
+    """Nodes of one kind have the same answer: hardware, variables, means of RDMA, and no log of their own."""
     machine = node.machine
-    if machine is None or node.index in placement.facts_by_node:
+    if machine is None:
         return node.index
-    return id(machine.shape), machine.coverage.nics, tuple(map(id, machine.environments))
+    return filter_kind(placement, node), tuple(map(id, machine.verbs)), machine.has_claims
 
 
 def broken(facts: list[LogFact]) -> Rdma | None:
@@ -151,6 +157,65 @@ def opened(facts: list[LogFact]) -> Rdma | None:
     return Rdma(True, "opened", f"the job opened {names}", (spell(devices[0]),), opened=True)
 
 
+def own_verbs(node: Node) -> list[Verbs]:
+    """Means of RDMA as the job's own processes have them, where a device that needs them may be up."""
+    machine, shape = node.machine, node.shape
+    if machine is None or shape is None or not any(map(needs_verbs, shape.hardware.nics)):
+        return []
+    return [
+        verbs
+        for verbs in machine.verbs
+        if verbs.scope in ("task", "container") or (verbs.scope == "host" and machine.has_claims)
+    ]
+
+
+def needs_verbs(nic: NicShape) -> bool:
+    """A device that a job would open by libibverbs: one that is down it leaves alone."""
+    return nic.kind not in WITHOUT_VERBS and (
+        not nic.ports or any(is_up(port) is not False for port in nic.ports)
+    )
+
+
+def lacking(placement: Placement, node: Node) -> Rdma | None:
+    """What the job's own processes lack to open RDMA, as a probe in their place found it."""
+    for verbs in own_verbs(node):
+        found = lack(verbs, {hca.name for hca in named_hcas(placement, node)})
+        if found is not None:
+            cause, reason = found
+            sources = node.machine.sources if node.machine else ()
+            fact = Evidence(source=first(sources, 2) or "RDMA probe", fact=f"{reason} (scope {verbs.scope})")
+            return Rdma(False, cause, reason, (fact,), met=True)
+    return None
+
+
+def lack(verbs: Verbs, named: set[str]) -> tuple[str, str] | None:
+    """Cause and reason why one view cannot open RDMA; None if it can, or that is not shown."""
+    if verbs.library is False:
+        return "no-verbs", "libibverbs.so.1 cannot be loaded"
+    if verbs.devices == ():
+        return "no-rdma-device", "there are RDMA devices, and no device node of any in /dev/infiniband"
+    refused = [device for device in verbs.devices or () if device.openable is False]
+    wanted = [device for device in refused if device.nic in named]
+    if wanted or (refused and len(refused) == len(verbs.devices or ())):
+        return "device-open-failed", f"{refusals(wanted or refused)} cannot be opened"
+    return None
+
+
+def refusals(devices: list[VerbsDevice]) -> str:
+    """Device nodes with the system's words: `uverbs3 of mlx5_3 (Operation not permitted)`."""
+    words = {device.reason for device in devices if device.reason}
+    names = [device.name + (f" of {device.nic}" if device.nic else "") for device in devices]
+    return first(names, 4) + (f" ({first(sorted(words), 2)})" if words else "")
+
+
+def equipped(node: Node) -> bool:
+    """A probe in the place of the job's processes opened a device, and what is needed for it is there."""
+    return any(
+        verbs.library is not False and any(device.openable for device in verbs.devices or ())
+        for verbs in own_verbs(node)
+    )
+
+
 def ports(node: Node) -> Rdma | None:
     """Ports as a probe or a listing shows them. A whole list without an active port disproves."""
     machine, shape = node.machine, node.shape
@@ -160,7 +225,7 @@ def ports(node: Node) -> Rdma | None:
     active = shape.active_nics
     if active:
         fact = Evidence(source=source, fact=f"active ports: {', '.join(active)}")
-        return Rdma(True, "active port", f"{active[0]} is active", (fact,))
+        return Rdma(True, "active port", f"{active[0]} is active", (fact,), opened=equipped(node))
     if shape.ports_known and machine.coverage.nics == "all":
         states = ", ".join(f"{nic.name} {port.state}" for nic in shape.hardware.nics for port in nic.ports)
         fact = Evidence(source=source, fact=states)

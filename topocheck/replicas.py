@@ -17,7 +17,7 @@ from topocheck.inventory import Inventory
 from topocheck.plan import NodeRange, Plan
 from topocheck.worlds import Nodes, deal, first_gpus, ranks_of, worlds_of
 
-__all__ = ["Part", "parts_of"]
+__all__ = ["Part", "count_of", "parts_of"]
 
 FIRST_DENSE = (0, 19)
 """The first vLLM known to make a world of each replica of a dense model."""

@@ -35,9 +35,9 @@ RANKS, NODES = "ID001", "EV001"
 """Rules that do not know the ranks or the nodes of a world while evidence of some is tied to none."""
 
 OF_ANY_SIZE = frozenset(
-    {"engine", "option", "abort", "refused", "unresolved", "store-clients", "unsupported-gpu", "gpu-models"}
+    {"engine", "abort", "refused", "unresolved", "store-clients", "unsupported-gpu", "gpu-models"}
 )
-"""Statements that hold for worlds of any size; the others say something of sizes, ranks or places."""
+"""Statements that may be told of any world; the others say something of sizes, options, ranks or places."""
 
 SUPPLY = "name the nodes of each world under `worlds:`, or give claims that name their world"
 """What ties evidence to a world."""
@@ -59,6 +59,8 @@ class Share:
     inventory: Inventory
     machines: list[int]
     """Number of each of its machines in the inventory of the whole job."""
+    running: bool
+    """Its processes claim ranks, or its communicators were seen."""
     gaps: list[tuple[str, Gap]] = field(default_factory=list)
     """What may be its own and is tied to no world, with the rule that cannot decide without it."""
 
@@ -129,7 +131,7 @@ def share_of(ties: Ties, whole: Inventory, world: int, machines: Sequence[int], 
     called = {machine.name for machine in found.machines}
     found.launches = [(host, seen) for host, seen in whole.launches if host in called]
     found.others = sum(ranks or 0 for ranks in ties.ranks) - (ties.ranks[world] or 0)
-    return Share(ties.parts[world], found, list(machines))
+    return Share(ties.parts[world], found, list(machines), world in ties.shown)
 
 
 def claims_of(ties: Ties, whole: Inventory, world: int) -> ClaimColumns:

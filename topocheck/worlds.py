@@ -88,6 +88,8 @@ def first_gpus(plan: Plan) -> list[tuple[int, ...]]:
     Nobody declares them: worlds that share a node are taken to use its GPUs one after the other, as vLLM's
     and SGLang's replicas do. Empty for a world whose nodes are its own, as far as the plan says.
     """
+    if plan.worlds == 1:
+        return [()]
     if isinstance(plan.worlds, int) and isinstance(plan.nodes, int):
         crowd, ranks = plan.worlds // plan.nodes, ranks_of(plan) or 0
         return [(number % crowd * ranks,) if crowd > 1 else () for number in range(plan.worlds)]

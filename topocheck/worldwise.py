@@ -17,7 +17,7 @@ from topocheck.origin import NOTHING_TAKEN, Origin
 from topocheck.placement import Placement, join
 from topocheck.plan import BASES, Plan
 from topocheck.ranges import first
-from topocheck.replicas import Part, parts_of
+from topocheck.replicas import Part, count_of, parts_of
 from topocheck.rule import Evidence, Finding, Rule, Verdict, read_at
 from topocheck.rules.hosts import shared_gpus, shared_name
 from topocheck.shares import NODES, Share, Shares, share_out
@@ -78,9 +78,10 @@ def judge(
     """
     settle(plan, parts, inventory)
     shares = share_out(parts, inventory)
-    worlds = [judged(share, rules, origin) for share in shares.worlds]
+    running = {machine for share in shares.worlds if share.running for machine in share.machines}
+    worlds = [judged(share, rules, origin, running) for share in shares.worlds]
     if any(
-        part.first_gpus and one.placement.phase == "predicted"
+        part.first_gpus and one.placement.phase == "predicted" and None not in one.placement.predicted.gpu
         for part, one in zip(parts, worlds, strict=True)
     ):
         shares.assumed.append("worlds that share a node use its GPUs one after the other")
@@ -108,11 +109,11 @@ def settle(plan: Plan, parts: Sequence[Part], inventory: Inventory) -> None:
     inventory.arrange()
 
 
-def judged(share: Share, rules: Sequence[Rule[Any]], origin: Origin) -> Judged:
-    """All answers about one world."""
+def judged(share: Share, rules: Sequence[Rule[Any]], origin: Origin, running: set[int]) -> Judged:
+    """All answers about one world. `running` are the machines on which processes of any world were seen."""
     part = share.part
     size = claimed_size(share.inventory.claims) if part.replica is None else None
-    placement = join(derive(part.plan, size), share.inventory, origin, part.first_gpus)
+    placement = join(derive(part.plan, size), share.inventory, origin, first_gpus(share, running))
     results = run_rules(rules, placement)
     answers = {result.rule.id: result for result in results}
     for rule, gap in share.gaps:
@@ -128,6 +129,13 @@ def judged(share: Share, rules: Sequence[Rule[Any]], origin: Origin) -> Judged:
     return Judged(
         part.name, placement, share.machines, results, {name for _, gap in share.gaps for name in gap.about}
     )
+
+
+def first_gpus(share: Share, running: set[int]) -> Sequence[int | None]:
+    """GPUs before a world on each of its nodes: not known where others run already and it does not."""
+    if not share.running and not running.isdisjoint(share.machines):
+        return [None] * max(count_of(share.part.plan.nodes), len(share.machines))
+    return share.part.first_gpus
 
 
 def accuse(results: Sequence[RuleResult], rule: str, finding: Finding) -> None:

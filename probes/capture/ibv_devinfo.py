@@ -103,7 +103,7 @@ def _none(source: Source, section: Section, number: int) -> Reading:
         schema=SCHEMA,
         sources=(source,),
         identity=Identity(host=Host(name=section.host)),
-        verbs=Verbs(scope=scope_of(section)),
+        verbs=Verbs(scope=scope_of(section), devices=()),
     )
     return Reading(KIND, (snapshot,), frozenset({number}), 1)
 

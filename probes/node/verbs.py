@@ -63,7 +63,7 @@ def read_verbs(roots: Roots) -> tuple[Verbs, tuple[ProbeFault, ...]]:
     container, _ = read_container(roots)  # what went wrong there is told with the limits
     verbs = Verbs(
         scope=container.scope,
-        devices=tuple(_devices(reader, roots)),
+        devices=_listed(reader, roots),
         library=_loads(reader, VERBS_LIBRARY) if roots.live else None,
         providers=tuple(dict.fromkeys(PROVIDERS.sub(r"\1", library.name) for library in providers)),
         peer_memory=next((module for module in PEER_MODULES if module in modules), none_loaded),
@@ -71,6 +71,13 @@ def read_verbs(roots: Roots) -> tuple[Verbs, tuple[ProbeFault, ...]]:
         plugins=tuple(library for library in plugins if library.name != DRIVERS),
     )
     return verbs, reader.faults()
+
+
+def _listed(reader: Reader, roots: Roots) -> tuple[VerbsDevice, ...] | None:
+    """Device nodes; None where they cannot be listed, or a recording may have left them out."""
+    found, folder = tuple(_devices(reader, roots)), roots.dev / "infiniband"
+    refused = any(fault.path == str(folder) and fault.kind != "absent" for fault in reader.faults())
+    return found if found or (roots.live and not refused) else None
 
 
 def _devices(reader: Reader, roots: Roots) -> Iterator[VerbsDevice]:

@@ -1,7 +1,7 @@
-"""What `topocheck verify` costs, held against decoding the same evidence and against bare Python.
+"""What `topocheck verify` and `plan` cost, held against decoding the same evidence and against bare Python.
 
     python tests/benchmark/measure.py                  all budgets, 1,250 and 12,500 nodes (minutes)
-    python tests/benchmark/measure.py --ratio-only     verify / decode at 1,250 nodes, for CI
+    python tests/benchmark/measure.py --ratio-only     plan, and verify / decode at 1,250 nodes, for CI
 
 Only ratios of CPU time (user + system) of whole processes of the same run are judged, medians of
 interleaved rounds, and instruction counts where valgrind is installed: seconds of another machine, or of
@@ -61,6 +61,11 @@ print(time.process_time() - start)
 RATIO, RATIO_OF_FEW = 1.0, 1.6
 """Gates of verify / decode. The few dozen shapes of a cluster cost the same however many nodes share them:
 with 1,250 nodes they weigh ten times as much as with 12,500."""
+HUGE = (
+    "engine: megatron\nparallel: {tensor: 8, pipeline: 8, data: 16}\nnodes: n[000-127]\nmodel: {layers: 64}\n"
+)
+"""A plan of 1,024 ranks."""
+PLAN_RATIO = 12
 GIVEN = {0, 1, 3}
 """Exit codes of a verdict."""
 
@@ -147,6 +152,15 @@ class Bench:
             for name, found in costs.items()
         }
 
+    def least(self, commands: Mapping[str, list[str]]) -> dict[str, float]:
+        """Least CPU seconds of each command over all rounds: what is short is disturbed upwards only."""
+        for command in commands.values():
+            self.run(command)
+        rounds = [
+            {name: self.run(command).cpu for name, command in commands.items()} for _ in range(self.rounds)
+        ]
+        return {name: min(found[name] for found in rounds) for name in commands}
+
     def instructions(self, command: Sequence[str]) -> int:
         """Instructions that a process executes: the same in each run."""
         valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
@@ -185,6 +199,24 @@ def ratio_of(bench: Bench, nodes: int) -> Budget:
 def what_of(nodes: int) -> str:
     """What B4 compares."""
     return f"verify / decode to FullSnapshot, {nodes:,} nodes, each less one node"
+
+
+def plan_budgets(bench: Bench) -> Iterator[Budget]:
+    """B10: `topocheck plan` for 1,024 ranks."""
+    file = bench.folder / "huge.yaml"
+    file.write_text(HUGE, encoding="utf-8")
+    plan = [sys.executable, "-c", TOPOCHECK, "plan"]
+    least = bench.least(
+        {
+            "bare": [sys.executable, "-c", "pass"],
+            "the table": [*plan, str(file)],
+            "the whole table": [*plan, "--all", str(file)],
+            "JSON": [*plan, "--json", str(file)],
+        }
+    )
+    bare = least.pop("bare")
+    for form, cpu in least.items():
+        yield Budget("B10", f"plan of 1,024 ranks, {form} / python -c pass", cpu / bare, PLAN_RATIO)
 
 
 def large_budgets(bench: Bench, small: int, large: int) -> Iterator[Budget]:
@@ -242,7 +274,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure topocheck verify.")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of which the median counts")
     parser.add_argument("--nodes", type=int, nargs=2, default=(1250, 12500), metavar=("SMALL", "LARGE"))
-    parser.add_argument("--ratio-only", action="store_true", help="verify / decode at SMALL nodes alone")
+    parser.add_argument(
+        "--ratio-only", action="store_true", help="plan, and verify / decode at SMALL nodes, alone"
+    )
     parser.add_argument("--folder", type=Path, help="keep the made clusters here, and take those that are")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
@@ -251,9 +285,9 @@ def main() -> int:
         bench = Bench(folder, asked.rounds)
         small, large = asked.nodes
         if asked.ratio_only:
-            budgets = [ratio_of(bench, small)]
+            budgets = [*plan_budgets(bench), ratio_of(bench, small)]
         else:
-            budgets = [*start_budgets(bench), *large_budgets(bench, small, large)]
+            budgets = [*start_budgets(bench), *plan_budgets(bench), *large_budgets(bench, small, large)]
         for budget in budgets:
             show(budget)
     return int(any(budget.value > budget.gate for budget in budgets))

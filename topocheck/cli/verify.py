@@ -28,6 +28,9 @@ from topocheck.verify import run_rules
 
 __all__ = ["Declared", "check", "verify"]
 
+REPLICATED = ("vllm", "sglang")
+"""Engines whose data replicas may be worlds of their own."""
+
 
 @click.command(cls=TakesCommand)
 @click.option("--plan", "plan_path", metavar="PLAN", help="Plan file; - is standard input.")
@@ -137,7 +140,7 @@ def check(
         inventory = Inventory()
         inputs = gather(arguments(evidence), inventory, digests=digests)
         plan, origin = plan_of(declared, inventory)
-        if plan.worlds != 1 or (plan.parallel.data or 1) > 1:
+        if plan.worlds != 1 or (plan.engine in REPLICATED and (plan.parallel.data or 1) > 1):
             # Imported only where there may be several worlds: most jobs have one.
             from topocheck.worldreport import of_worlds, worlds_report  # noqa: PLC0415
 

@@ -110,6 +110,8 @@ def _launcher(launch: Launch, said: list[str]) -> Literal["ray"] | None:
     if told is None or launch.engine not in RAY:
         return None
     said.append(f"launcher ray: {told.origin}")
+    if launch.environment.get("VLLM_RAY_BUNDLE_INDICES"):
+        said.append("VLLM_RAY_BUNDLE_INDICES gives Ray's bundles their ranks: the nodes follow it")
     return "ray"
 
 

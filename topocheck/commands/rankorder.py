@@ -67,7 +67,14 @@ class Job:
     """Nodes of the plan."""
     world: int
     """Ranks."""
+    named: bool
+    """The user gave the nodes in node-rank order."""
     folder: Path | None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Hosts that the command lists; () where the user has named them in order."""
+        return () if self.named else tuple(host.host for host in self.launch.hosts)
 
     @property
     def each(self) -> int | None:
@@ -117,7 +124,7 @@ def rank_order(
     if starter is None or deal is None:
         return None
     try:
-        dealt = deal(Job(launch, starter, nodes, world, folder))
+        dealt = deal(Job(launch, starter, nodes, world, named, folder))
     except LayoutError as error:
         return RankOrder(launcher=starter.name, refusal=f"{starter.name}: {error}")
     used = sorted(set(dealt.nodes))
@@ -127,7 +134,7 @@ def rank_order(
     places = {node: place for place, node in enumerate(used)}
     order = [places[node] for node in dealt.nodes]
     local = deepspeed.local_ranks(order) if name == "deepspeed" else local_ranks(order)
-    hosts = () if named or len(dealt.hosts) <= used[-1] else tuple(dealt.hosts[node] for node in used)
+    hosts = () if len(dealt.hosts) <= used[-1] else tuple(dealt.hosts[node] for node in used)
     return RankOrder(
         launcher=starter.name,
         nodes=order,
@@ -135,7 +142,7 @@ def rank_order(
         gpus=_selected(starter, hosts, order, local) or gpus(order, local),
         hosts=hosts,
         rule=dealt.rule,
-        notes=dealt.notes if hosts else (),
+        notes=dealt.notes,
     )
 
 
@@ -176,9 +183,14 @@ def by_srun(job: Job) -> Dealt:
         raise LayoutError(f"{job.world} tasks do not fit into {job.nodes} nodes of {job.each} tasks")
     default = "block" if job.world > job.nodes else "cyclic"
     rule = f"--distribution={policy}" if policy is not None else f"{default}, its default"
-    notes = ("Slurm keeps the order of nodes of its own configuration, taken to be that of --nodelist",)
-    hosts = tuple(host.host for host in job.launch.hosts)
-    return Dealt(slurm.rank_nodes(job.even(), job.world, policy), rule, hosts, notes)
+    notes = []
+    if job.hosts:
+        notes.append("Slurm has the order of nodes of its own configuration, taken to be that of --nodelist")
+    if (job.each or 1) * job.nodes != job.world:
+        notes.append(
+            "each node takes as many tasks as the others: Slurm goes by CPUs unless --ntasks-per-node says it"
+        )
+    return Dealt(slurm.rank_nodes(job.even(), job.world, policy), rule, job.hosts, tuple(notes))
 
 
 def _arbitrary(job: Job) -> Dealt:
@@ -198,7 +210,7 @@ def by_mpi(job: Job) -> Dealt:
     """Open MPI's --map-by, or Hydra's -ppn."""
     stated = job.starter.processes_per_node
     hydra_flags = stated is not None and stated.origin.endswith(HYDRA_FLAGS)
-    hosts = tuple(host.host for host in job.starter.hosts)
+    hosts = () if job.named else tuple(host.host for host in job.starter.hosts)
     slots = _slots(job)
     if hydra_flags or job.starter.name.endswith("hydra"):
         policy = f"ppn={job.each}" if job.each else None
@@ -241,8 +253,7 @@ def by_agents(job: Job) -> Dealt:
     """Torchrun and accelerate: the processes of one agent after those of the other."""
     each = job.each if job.each is not None and job.each * job.nodes == job.world else None
     nodes = block([each] * job.nodes if each else job.even(), job.world)
-    hosts = tuple(host.host for host in job.launch.hosts)
-    backend = job.option("rdzv-backend")
+    hosts, backend = job.hosts, job.option("rdzv-backend")
     rule = "the ranks of each agent one after the other"
     if backend is None or backend.text == "static" or len(hosts) != job.nodes:
         return Dealt(nodes, rule, hosts)
@@ -261,7 +272,7 @@ def by_deepspeed(job: Job) -> Dealt:
     known = [count for count in counts if count is not None]
     whole = len(known) == len(counts) == job.nodes and job.each is None
     slots = known if whole else [job.each or job.world // job.nodes] * job.nodes
-    hosts = tuple(host.host for host in listed)
+    hosts = () if job.named else tuple(host.host for host in listed)
     return Dealt(block(slots, job.world), "the hosts of its file one after the other", hosts)
 
 

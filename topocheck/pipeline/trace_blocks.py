@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from statistics import median
 
 from topocheck.pipeline.trace_torch import Profile, Transfer, joined
 
 __all__ = ["Block", "Moved", "computing", "cut", "occupying"]
 
 SMALL = 0.05
-"""Part of the median block up to which computing is the handling of a transfer, and no block of its own."""
+"""Part of a usual block up to which computing is the handling of a transfer, and no block of its own."""
 JOIN_NS = 100_000
 """Gaps up to here between two pieces of computing are the launch of the next one."""
 
@@ -157,8 +156,7 @@ def _send(blocks: list[Block], moved: Moved) -> None:
 def _whole(blocks: Iterator[Block]) -> list[Block]:
     """Blocks without those that only handle a transfer: an allocation between two tensors, a copy."""
     found = list(blocks)
-    worked = [block.busy for block in found if block.pieces]
-    least = SMALL * median(worked) if worked else 0
+    least = SMALL * _usual([block.busy for block in found])
     for block in found:
         block.pieces = _core(_close(block.pieces), least)
     whole: list[Block] = []
@@ -179,6 +177,16 @@ def _whole(blocks: Iterator[Block]) -> list[Block]:
         else:
             whole.append(replace(block, received=received, pieces=block.pieces))
     return whole
+
+
+def _usual(busy: list[int]) -> int:
+    """Size of the blocks in which most of the time is spent; the small ones may be more in number."""
+    half, so_far = sum(busy) / 2, 0
+    for length in sorted(busy, reverse=True):
+        so_far += length
+        if so_far >= half:
+            return length
+    return 0
 
 
 def _same(one: Moved | None, other: Moved | None) -> bool:

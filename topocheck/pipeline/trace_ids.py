@@ -11,10 +11,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from topocheck.errors import UsageError
 from topocheck.pipeline.trace_blocks import Block, Moved
 
-__all__ = ["Ids", "name_blocks"]
+__all__ = ["TOLERANCE_NS", "Ids", "name_blocks"]
 
+TOLERANCE_NS = 1_000_000
+"""Error of the profiler's clock: it counts ticks, and turns them into times by a measured rate."""
 MOST_APART = 4
 """Transfers by which two profilers may have started apart, besides those by which their numbers differ."""
 
@@ -29,7 +32,10 @@ class Ids:
 
 
 def name_blocks(blocks: Sequence[Sequence[Block]], clocks: Sequence[str]) -> Ids:
-    """Ids of units for the blocks of all stages. `clocks` names the clock of each."""
+    """Ids of units for the blocks of all stages. `clocks` names the clock of each.
+
+    Raises UsageError where most of what a stage received came before it was sent.
+    """
     last = len(blocks) - 1
     ids = Ids([[None] * len(row) for row in blocks], [[None] * len(row) for row in blocks])
     for number, index in enumerate(_sending(blocks[0], {1})):
@@ -66,31 +72,45 @@ def _pass_on(ids: Ids, blocks: Sequence[Block], stage: int, *, source: int, targ
 def _match(
     ids: Ids, blocks: Sequence[Sequence[Block]], clocks: Sequence[str], source: int, target: int
 ) -> None:
-    """Give what a stage received the ids of what the other one sent."""
-    senders = _sending(blocks[source], {target})
-    receivers = [
-        index
-        for index, block in enumerate(blocks[target])
-        if block.received and block.received.peer == source
-    ]
-    apart = _apart(
-        [block.sent for block in map(blocks[source].__getitem__, senders) if block.sent],
-        [block.received for block in map(blocks[target].__getitem__, receivers) if block.received],
-        one_clock=clocks[source] == clocks[target],
-    )
-    if apart is None and senders and receivers:
+    """Give what a stage received the ids of what the other one sent. Raises UsageError where times forbid it."""
+    sent = [(index, block.sent) for index, block in enumerate(blocks[source]) if block.sent]
+    sent = [(index, moved) for index, moved in sent if moved.peer == target]
+    came = [(index, block.received) for index, block in enumerate(blocks[target]) if block.received]
+    came = [(index, moved) for index, moved in came if moved.peer == source]
+    one_clock = clocks[source] == clocks[target]
+    apart = _apart([moved for _, moved in sent], [moved for _, moved in came], one_clock=one_clock)
+    if apart is None and sent and came:
         ids.notes.append(
-            f"stage {source} shows {len(senders)} transfers to stage {target}, which shows {len(receivers)}: "
+            f"stage {source} shows {len(sent)} transfers to stage {target}, which shows {len(came)}: "
             "without one clock nothing says which belong together"
         )
     elif apart:
         ids.notes.append(
             f"the traces of stages {source} and {target} begin {abs(apart)} transfers apart, by their times"
         )
-    for number, index in enumerate(receivers):
+    wrong = 0
+    for number, (index, moved) in enumerate(came):
         place = -1 if apart is None else number + apart
-        found = ids.outputs[source][senders[place]] if 0 <= place < len(senders) else None
-        ids.inputs[target][index] = found or f"{source}>{target}-{number}"
+        ids.inputs[target][index] = f"{source}>{target}-{number}"
+        if 0 <= place < len(sent):
+            sender, other = sent[place]
+            if one_clock and _too_early(other, moved):
+                wrong += 1
+            else:
+                ids.inputs[target][index] = ids.outputs[source][sender]
+    if 2 * wrong > len(came):
+        raise UsageError(
+            f"{wrong} of {len(came)} transfers from stage {source} to stage {target} are received before they "
+            f"are sent, by the clock of {clocks[source][:80]}: the times run in a circle; these are traces of "
+            "different runs, or of two hosts with one name"
+        )
+    if wrong:
+        ids.notes.append(f"{wrong} transfers from stage {source} to stage {target} are received too early")
+
+
+def _too_early(sent: Moved, received: Moved) -> bool:
+    """A receive that ends before its send starts cannot be."""
+    return received.end < sent.start - TOLERANCE_NS
 
 
 def _apart(sent: Sequence[Moved], received: Sequence[Moved], *, one_clock: bool) -> int | None:
@@ -107,12 +127,12 @@ def _apart(sent: Sequence[Moved], received: Sequence[Moved], *, one_clock: bool)
 
 
 def _cost(sent: Sequence[Moved], received: Sequence[Moved], apart: int) -> float:
-    """How badly ends of sends and receives fit: a receive that ends before its send starts cannot be."""
+    """How badly ends of sends and receives fit."""
     pairs = [
         (sent[number + apart], one) for number, one in enumerate(received) if 0 <= number + apart < len(sent)
     ]
     if 2 * len(pairs) < min(len(sent), len(received)) or not pairs:
         return float("inf")
     whole = max(received[-1].end, sent[-1].end) - min(received[0].start, sent[0].start) + 1
-    wrong = sum(whole for send, receive in pairs if receive.end < send.start)
+    wrong = sum(whole for send, receive in pairs if _too_early(send, receive))
     return (wrong + sum(abs(receive.end - send.end) for send, receive in pairs)) / len(pairs)

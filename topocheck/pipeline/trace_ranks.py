@@ -10,13 +10,10 @@ import msgspec
 from topocheck.errors import InputError
 from topocheck.pipeline.trace import MOST_STAGE_UNITS, Key, StageTrace, Trace, Unit, assembled
 from topocheck.pipeline.trace_blocks import Block, Moved, cut, occupying
-from topocheck.pipeline.trace_ids import Ids, name_blocks
+from topocheck.pipeline.trace_ids import TOLERANCE_NS, Ids, name_blocks
 from topocheck.pipeline.trace_torch import Profile, joined
 
 __all__ = ["chains_of", "put_together"]
-
-TOLERANCE_NS = 1_000_000
-"""Error of the profiler's clock: it counts ticks, and turns them into times by a measured rate."""
 
 
 def chains_of(profiles: Sequence[Profile]) -> list[tuple[int, ...]]:

@@ -282,8 +282,10 @@ def _of_gloo(reader: _Reader, profile: Profile) -> Iterator[Transfer]:
     starts = {side: [call[0] for call in found] for side, found in calls.items()}
     for start, end, side in reader.waits:
         place = bisect_right(starts[side], start) - 1
-        peer = calls[side][place][2] if place >= 0 and start <= calls[side][place][1] else -1
-        yield Transfer(side, _global(peer, profile), start, end)
+        called = place >= 0 and start <= calls[side][place][1]
+        peer = calls[side][place][2] if called else -1
+        # The annotation begins when the transfer has been handed over, and data may be there before that.
+        yield Transfer(side, _global(peer, profile), starts[side][place] if called else start, end)
 
 
 def _global(peer: int, profile: Profile) -> frozenset[int]:

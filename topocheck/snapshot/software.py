@@ -90,8 +90,8 @@ class Verbs(Record, frozen=True, kw_only=True):
 
     scope: Scope = "unknown"
     """Whose view this is."""
-    devices: tuple[VerbsDevice, ...] = ()
-    """Device nodes that are there."""
+    devices: tuple[VerbsDevice, ...] | None = None
+    """Device nodes that are there; None if nobody looked."""
     library: bool | None = None
     """libibverbs.so.1 can be loaded, as NCCL does; None where that was not tried."""
     providers: tuple[str, ...] = ()
