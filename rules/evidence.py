@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from topocheck.ask import Ask
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
-from topocheck.rule import Evidence, Finding, NotApplicable, Situations, each, read_at, rule
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, each, read_at, rule, the
 
 __all__ = ["RULES"]
 
@@ -15,7 +15,9 @@ __all__ = ["RULES"]
 def nodes_of_job(placement: Placement) -> Situations[Node] | NotApplicable:
     """Expected nodes, those that reported as one situation, and hosts that the plan does not have."""
     if placement.facts.origin.nodes_seen and all(node.machine for node in placement.nodes):
-        return NotApplicable("the nodes are those on which this very evidence shows ranks: no plan names others")
+        return NotApplicable(
+            "the nodes are those on which this very evidence shows ranks: no plan names others"
+        )
     seen = [node for node in placement.nodes[: placement.expected] if node.machine is not None]
     absent = [node for node in placement.nodes[: placement.expected] if node.machine is None]
     extra = placement.nodes[placement.expected :]
@@ -83,6 +85,46 @@ def fault_hides_nothing(ask: Ask, node: Node) -> Iterator[Finding]:
         )
 
 
+def asked(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job, if something is asked of its evidence."""
+    if placement.inventory.admission.open:
+        return NotApplicable("neither a run id nor an age is asked for (--run, --max-age)")
+    return the(placement)
+
+
+@rule("EV003", "the evidence belongs to this run", over=asked, severity="error", required=True)
+def evidence_is_of_this_run(ask: Ask, placement: Placement) -> Iterator[Finding]:
+    """Snapshots of another run, or too old, count as absent, and are named here."""
+    ask.know()
+    expect, stale = placement.inventory.admission.expect, placement.inventory.stale
+    wanted = [f"of run {expect.run}"] if expect.run is not None else []
+    wanted += [f"at most {expect.max_age_s} s old"] if expect.max_age_s is not None else []
+    if stale:
+        hosts = first(dict.fromkeys(seen.host for seen in stale))
+        yield Finding(
+            message=f"evidence of {hosts} is not {' and '.join(wanted)}: "
+            f"{first(dict.fromkeys(seen.reason for seen in stale), 3)}. It was not used",
+            fix="gather it again in this run; empty the store or folder that still holds an earlier run's",
+            cause="evidence of another run",
+            subjects=tuple(dict.fromkeys(seen.host for seen in stale)),
+            evidence=tuple(
+                Evidence(source=seen.source, fact=f"{seen.host}: {seen.reason}") for seen in stale
+            ),
+        )
+    for number, (needed, what) in enumerate(((expect.run, "run id"), (expect.max_age_s, "time"))):
+        silent = [node.name for node in placement.nodes if node.machine and not said(node, number)]
+        if needed is not None and silent:
+            supply = (
+                f"topocheck probe{' --run ' + expect.run if expect.run and not number else ''} on every node"
+            )
+            ask.gap(f"{what} of the evidence", silent, supply)
+
+
+def said(node: Node, place: int) -> bool:
+    """Some snapshot of the node bears a run id (0), or a time (1)."""
+    return node.machine is not None and any(taken[place] is not None for taken in node.machine.taken)
+
+
 def seen_nodes(placement: Placement) -> Situations[Node]:
     """Nodes with evidence, those without a contradiction as one situation."""
     seen = [node for node in placement.nodes if node.machine is not None]
@@ -133,4 +175,4 @@ def contradictions(node: Node) -> bool:
     )
 
 
-RULES = (node_reported, sources_agree, fault_hides_nothing)
+RULES = (node_reported, evidence_is_of_this_run, sources_agree, fault_hides_nothing)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 
 from topocheck.ask import Ask
 from topocheck.domain import in_one_domain
 from topocheck.hardware import NEAREST_FIRST, Shape
 from topocheck.hca import is_up
 from topocheck.majority import Split, split
-from topocheck.needed import filter_kind, hca_settings, need_kind, needed
+from topocheck.needed import filter_kind, hca_settings, needed
 from topocheck.placement import Node, Placement
-from topocheck.ranges import first, fold
+from topocheck.ranges import fold
 from topocheck.rdma import rdma_of
 from topocheck.rule import Finding, NotApplicable, Situations, rule, the
-from topocheck.snapshot import NicShape
+from topocheck.snapshot import NicShape, Port
 from topocheck.subjects import within_nodes
 
 __all__ = ["RULES"]
@@ -34,13 +35,15 @@ Entries = tuple[str, ...]
 class NicSet:
     """The NICs of equal nodes that the job may take."""
 
-    shape: Shape
+    shape: Shape | None
+    """None where the node has neither GPUs nor NICs to show."""
     ordinals: tuple[int, ...]
+    """Ordinals of the NICs in the shape."""
 
     @cached_property
     def nics(self) -> tuple[NicShape, ...]:
         """The devices."""
-        return tuple(self.shape.hardware.nics[ordinal] for ordinal in self.ordinals)
+        return tuple(self.shape.hardware.nics[ordinal] for ordinal in self.ordinals) if self.shape else ()
 
     @property
     def names(self) -> Entries:
@@ -50,31 +53,55 @@ class NicSet:
     @cached_property
     def places(self) -> tuple[str | None, ...]:
         """Where each of them is, `PIX to GPU 0, 1`; None where nothing shows it."""
-        return tuple(map(self.place, self.ordinals))
+        shape = self.shape
+        return () if shape is None else tuple(place(shape, ordinal) for ordinal in self.ordinals)
 
-    def place(self, ordinal: int) -> str | None:
-        """GPUs that a device is nearest to, else its NUMA node: bus numbers differ with the firmware."""
-        links = [self.shape.nic_link(gpu, ordinal) for gpu in range(self.shape.gpus)]
-        kinds = [link.kind for link in links if link is not None]
-        if kinds and len(kinds) == len(links):
-            kind = min(kinds, key=NEAREST_FIRST.index)
-            return f"{kind} to GPU {fold(gpu for gpu, own in enumerate(kinds) if own == kind)}"
-        numa = self.shape.hardware.nics[ordinal].numa
-        return None if numa is None else f"NUMA node {numa}"
+    @property
+    def rates(self) -> Entries:
+        """Rate of each port."""
+        return tuple(sorted(f"{port.rate_gbps:g} Gb/s" for nic in self.nics for port in nic.ports))
+
+    def seats(self, *, addresses: bool) -> Entries:
+        """Each NIC with its place, and its PCI address where all nodes have the same ones."""
+        pairs = zip(self.nics, self.places, strict=True)
+        return tuple(
+            sorted(
+                nic.name + (f" at {nic.pci}" if addresses else "") + (f" ({place})" if place else "")
+                for nic, place in pairs
+            )
+        )
+
+
+Aspect = Callable[[NicSet], Entries]
+"""One way to look at a set of NICs."""
+
+
+def place(shape: Shape, ordinal: int) -> str | None:
+    """GPUs that a device is nearest to, else its NUMA node: bus numbers differ with the firmware."""
+    links = [shape.nic_link(gpu, ordinal) for gpu in range(shape.gpus)]
+    kinds = [link.kind for link in links if link is not None]
+    if kinds and len(kinds) == len(links):
+        kind = min(kinds, key=NEAREST_FIRST.index)
+        return f"{kind} to GPU {fold(gpu for gpu, own in enumerate(kinds) if own == kind)}"
+    numa = shape.hardware.nics[ordinal].numa
+    return None if numa is None else f"NUMA node {numa}"
 
 
 def compared_sets(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job, where its nodes have NICs to compare."""
     if placement.expected == 1:
         return NotApplicable("the job has one node")
-    if (reason := within_nodes(placement)) is not None:
+    reason, nodes = within_nodes(placement), placement.nodes[: placement.expected]
+    if reason is not None:
         return reason
-    nodes = placement.nodes[: placement.expected]
     if in_one_domain(placement, nodes):
         return NotApplicable("all nodes lie in one NVLink domain")
     rdma = rdma_of(placement, nodes[0])
     if rdma is not None and rdma.cause == "switched off":
         return NotApplicable(rdma.reason)
+    sets = placement.keep("NIC sets", sets_of)
+    if len(sets) == placement.expected and not any(own.ordinals for own in sets.values()):
+        return NotApplicable("no node has an RDMA device that the job may take")
     return the(placement)
 
 
@@ -95,35 +122,93 @@ def sets_of(placement: Placement) -> dict[int, NicSet]:
 def set_of(placement: Placement, node: Node) -> NicSet | None:
     """NICs of a node that NCCL_IB_HCA selects, all without it; None unless its list of NICs is whole."""
     machine, shape = node.machine, node.shape
-    if machine is None or shape is None or machine.coverage.nics != "all":
+    if machine is None or machine.coverage.nics != "all":
         return None
+    nics = shape.hardware.nics if shape else ()
     values = [setting.filter for setting in hca_settings(placement, node)]
-    return NicSet(
-        shape,
-        tuple(
-            ordinal
-            for ordinal, nic in enumerate(shape.hardware.nics)
-            if not values
-            or any(value.selects(nic.name, number) for value in values for number in numbers(nic))
-        ),
-    )
-
-
-def numbers(nic: NicShape) -> list[int]:
-    """Numbers of the ports of a device, 1 where none is shown."""
-    return [port.port for port in nic.ports] or [1]
+    taken = [
+        ordinal
+        for ordinal, nic in enumerate(nics)
+        if not values
+        or any(value.selects(nic.name, port.port) for value in values for port in nic.ports or (Port(),))
+    ]
+    return NicSet(shape, tuple(taken))
 
 
 @rule("NET010", "the set of NICs is the same on all nodes", over=compared_sets, severity="warning")
 def same_nics(ask: Ask, placement: Placement) -> Iterator[Finding]:
-    """Number, kind and link layer, then the places, then which name is where, then rates."""
+    """Number, kind and link layer, then places, then which name is where, then rates: the first difference."""
     ask.know()
-    sets = sets_of(placement)
-    if len(sets) < placement.expected:
-        silent = [
-            n.name for n in placement.nodes[: placement.expected] if n.machine is None or id(n.machine) not in sets
-        ]
+    sets = placement.keep("NIC sets", sets_of)
+    nodes = placement.nodes[: placement.expected]
+    if silent := [node.name for node in nodes if node.machine is None or id(node.machine) not in sets]:
         ask.gap("the whole list of RDMA devices", silent, PROBE, part="nics")
-    for what, entries in aspects(ask, placement, list(dict.fromkeys(sets.values()))):
-        values = {id(own): entries(own) for own in dict.fromkeys(sets.values())}
-        found = split(placement, lambda machine: values[id(own)] if (own := sets.get(id(machine))) else None)
+    views = list(dict.fromkeys(sets.values()))
+    for what, entries in aspects(ask, views, rates=any(needed(placement, node) is None for node in nodes)):
+        values = {view: entries(view) for view in views}
+        found = split(placement, lambda machine, v=values: v.get(sets.get(id(machine))))  # type: ignore[misc]
+        if found.odd:
+            yield difference(what, found)
+            return
+
+
+def aspects(ask: Ask, views: Sequence[NicSet], *, rates: bool) -> Iterator[tuple[str, Aspect]]:
+    """What can be compared with what all nodes show, coarse before fine."""
+    yield "the set of NICs", kinds(views)
+    names = len({view.names for view in views}) < 2
+    addresses = same_addresses(views)
+    gpus = {view.shape.gpus for view in views if view.shape is not None}
+    placed = len(gpus) < 2 and not any(None in view.places for view in views)
+    if placed:
+        yield "the places of the NICs", lambda view: tuple(sorted(map(str, view.places)))
+    if names and (addresses or placed):
+        yield "which NIC is where", lambda view: view.seats(addresses=addresses)
+    if not (placed or addresses):
+        because = "VER007" if len(gpus) > 1 else None
+        ask.gap("the place of each NIC in the PCI tree", ["all nodes"], PROBE, because=because, part="nics")
+    ports = [port for view in views for nic in view.nics for port in nic.ports or (Port(),)]
+    if rates and all(is_up(port) and port.rate_gbps for port in ports):
+        yield "the rates of the NICs", lambda view: view.rates
+
+
+def kinds(views: Sequence[NicSet]) -> Aspect:
+    """Kind, link layer and number of ports of each device, as far as every view shows them of all."""
+    nics = [nic for view in views for nic in view.nics]
+    by_kind = all(nic.kind for nic in nics)
+    by_layer = all(nic.ports and all(port.layer for port in nic.ports) for nic in nics)
+
+    def spelled(nic: NicShape) -> str:
+        layer = "/".join(sorted({str(port.layer) for port in nic.ports})) if by_layer else ""
+        kind = str(nic.kind) if by_kind and nic.kind != "rdma" else "NIC"
+        ports = f" with {len(nic.ports)} ports" if by_layer and len(nic.ports) > 1 else ""
+        return f"{layer} {kind}{ports}".strip()
+
+    return lambda view: tuple(sorted(map(spelled, view.nics)))
+
+
+def same_addresses(views: Sequence[NicSet]) -> bool:
+    """The NICs of all views have the same PCI addresses, so that an address is a place."""
+    found = {tuple(sorted(nic.pci or "" for nic in view.nics)) for view in views}
+    return len(found) < 2 and not any("" in addresses for addresses in found)
+
+
+def difference(what: str, found: Split[Entries]) -> Finding:
+    """The finding of nodes whose entries differ; what all of them have is left out."""
+    shared = reduce(and_, (Counter(entries) for entries, _ in found.groups))
+
+    def spelled(entries: Entries) -> str:
+        if what == "the set of NICs":
+            return " and ".join(f"{n} x {entry}" for entry, n in Counter(entries).items()) or "empty"
+        return " and ".join(list((Counter(entries) - shared).elements())[:MOST_NAMED]) or "without these"
+
+    return Finding(
+        message=f"{found.told(what, spelled)}: NCCL pairs NICs by their order, so that rails may cross",
+        fix="repair or replace the missing or misplaced NIC, or select the same ones on each node by its own "
+        "names with NCCL_IB_HCA",
+        cause=what,
+        subjects=tuple(node.name for node in found.odd),
+        evidence=found.evidence(what, spelled),
+    )
+
+
+RULES = (same_nics,)

@@ -72,10 +72,11 @@ def gpus_are_free(ask: Ask, node: Node) -> Iterator[Finding]:
     idle, busy = occupancy(node)
     unseen, blurred = [], placement.keep("claims without a pid", without_pids)
     for rank, device in devices.items():
-        if device.ordinal in busy and blurred:
+        seen = busy.get(device.ordinal)
+        if seen is not None and (blurred or seen.memory_used_bytes is None):
             unseen.append(device.ordinal)
-        elif device.ordinal in busy:
-            yield from occupied(node, device.ordinal, busy[device.ordinal], rank)
+        elif seen is not None:
+            yield from occupied(node, device.ordinal, seen, rank)
         elif device.ordinal not in idle:
             unseen.append(device.ordinal)
     if unseen:

@@ -20,6 +20,7 @@ from topocheck.subjects import within_nodes
 __all__ = ["RULES"]
 
 PROBE = "topocheck probe on every node, or ibstat, given as NODE=FILE"
+DEVICES = "RDMA devices and the state of their ports"
 CHOICE = (
     "NCCL_IB_HCA in the environment of the ranks (topocheck probe), or nvidia-smi topo -m with its NIC "
     "columns, given as NODE=FILE"
@@ -160,7 +161,10 @@ def port_is_managed(ask: Ask, node: Node) -> Iterator[Finding]:
     asked, lids = [(hca, port) for hca, port in infiniband if wants_manager(port)], sm_lids(node)
     silent = [hca.name for hca, port in asked if (hca.nic, port.port) not in lids]
     bare = [(hca, port) for hca, port in asked if lids.get((hca.nic, port.port)) == 0]
-    if silent or not devices or not all(hca.ports for hca in devices):
+    if not devices:
+        ask.gap(DEVICES, [node.name], PROBE, part="nics")
+        return
+    if silent or not all(hca.ports for hca in devices):
         ask.gap("the subnet manager of each InfiniBand port", [node.name], PROBE, part="nics")
     elif infiniband and not asked:
         ask.gap("the subnet manager of ports that have a link", [node.name], PROBE, because="NET001")
@@ -229,7 +233,10 @@ def note_gaps(ask: Ask, node: Node, need: Needed) -> None:
 def inactive(placement: Placement, node: Node, need: Needed, down: Sequence[Hca]) -> Finding:
     """The finding of needed devices without an active port."""
     physical = {port.physical for hca in down for port in hca.ports}
-    states = first(f"{state_of(hca)} ({hca.why})" for hca in down)
+    by_reason: dict[str, list[str]] = {}
+    for hca in down:
+        by_reason.setdefault(hca.why, []).append(state_of(hca))
+    states = first(f"{first(each)} ({why})" for why, each in by_reason.items())
     return Finding(
         message=f"{node} needs ports that are not active: {states}. NCCL takes active ports alone: what "
         "should go there crowds the other NICs, or takes sockets",
@@ -256,7 +263,7 @@ def any_port_is_active(ask: Ask, node: Node) -> Iterator[Finding]:
             ranks=tuple(ask.placement.ranks_on.get(node.index, ())),
         )
     elif not states:
-        ask.gap("RDMA devices and the state of their ports", [node.name], PROBE, part="nics")
+        ask.gap(DEVICES, [node.name], PROBE, part="nics")
     elif not (whole and all(states)):
         ask.gap("which RDMA ports the job needs", [node.name], CHOICE, part="nics")
 
@@ -305,11 +312,14 @@ def rates(ask: Ask, alike: Sequence[Node]) -> Iterator[Rated]:
     """Rates of needed ports that are up, of equal nodes; gaps where a rate or the need is not known."""
     node = alike[0]
     devices = candidates(ask, node)
+    names = [each.name for each in alike]
+    if not devices:
+        ask.gap(DEVICES, names, PROBE, part="nics")
+        return
     found: dict[float | None, list[str]] = {}
     for hca in devices:
         for port in hca.live:
             found.setdefault(port.rate_gbps, []).append(hca.name)
-    names = [each.name for each in alike]
     if None in found or (not found and not any(hca.up is False for hca in devices)):
         ask.gap("the rate of each RDMA port", names, PROBE, part="nics")
     elif not found:

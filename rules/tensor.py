@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 from topocheck.ask import NVLINK, TOPO, Ask, Device
 from topocheck.crossing import crossing_severity, engines_words, gpus_of, may_be_one_machine, says_so
-from topocheck.domain import in_one_domain
+from topocheck.domain import in_one_domain, told_apart
 from topocheck.hardware import Link
 from topocheck.models import has_nvlink
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.regroup import linked_groups, smaller_size
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule
-from topocheck.snapshot import GpuShape
+from topocheck.snapshot import GpuShape, JobFact
 from topocheck.subjects import TensorGroup, members, tensor_groups, without_nvlink
 
 __all__ = ["RULES"]
@@ -37,6 +37,8 @@ def group_in_one_domain(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
         return
     policy = ask.placement.plan.policy.tensor_domain
     shared = in_one_domain(ask.placement, nodes)
+    apart = told_apart(ask.placement, group.ranks) if shared is None else ()
+    shared = False if apart else shared
     if crossing_severity(ask.placement, nodes, shared) is None and shared:
         return
     if policy == "nvlink" and shared is None:
@@ -47,11 +49,16 @@ def group_in_one_domain(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
             part="fabric",
         )
         return
-    yield crossing_group(ask, group, places, nodes, shared)
+    yield crossing_group(ask, group, places, nodes, shared, apart)
 
 
 def crossing_group(
-    ask: Ask, group: TensorGroup, places: Mapping[int, Node], nodes: list[Node], shared: bool | None
+    ask: Ask,
+    group: TensorGroup,
+    places: Mapping[int, Node],
+    nodes: list[Node],
+    shared: bool | None,
+    apart: Sequence[JobFact],
 ) -> Finding:
     """The finding of one group on several nodes."""
     placement = ask.placement
@@ -59,16 +66,20 @@ def crossing_group(
     parts = [f"{node} has ranks {fold(r for r, n in places.items() if n is node)}" for node in nodes]
     by_name = all(node.machine is not None and node.machine.host.boot_id is None for node in nodes)
     note = f"; {first(map(str, nodes))} lie in one NVLink domain" if shared else ""
+    note += f", which its ranks' telemetry shows in {len(apart)} NVLink domains" if apart else ""
     note += " (hosts known by name only)" if by_name and not shared else ""
     severity = crossing_severity(placement, nodes, shared)
     return Finding(
         message=f"TP group {group.index} (ranks {fold(group.ranks)}) crosses {len(nodes)} nodes: "
         f"{first(parts, 4)}{note}. Every layer all-reduces over the network between them",
-        fix=crossing_fix(placement, nodes, shared, policy),
+        fix="give each TP group nodes of one NVLink domain: equal cluster UUID and clique"
+        if apart
+        else crossing_fix(placement, nodes, shared, policy),
         cause="TP group crosses nodes" + (" inside one NVLink domain" if shared else ""),
         subjects=(str(group),),
         evidence=(
             *engines_words(placement),
+            *(read_at(fact.at, f"rank {fact.name} is in NVLink domain {fact.value}") for fact in apart),
             *(
                 read_at(placement.placed.at.get(rank), f"rank {rank} is on {places[rank]}", placement.phase)
                 for rank in representatives(places)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from topocheck.checklist import Gate, build_report
+from topocheck.freshness import Admission
 from topocheck.gather.stream import undecoded
 from topocheck.inventory import Inventory
 from topocheck.placed import placement_report
@@ -343,9 +344,10 @@ def completed(uuid: str = "a" * 32, clique: int = 7, state: str | None = "Comple
     return (Fabric(cluster_uuid=uuid, clique=clique, state=state, status="Success"),)
 
 
-def inventory(*snapshots: FullSnapshot) -> Inventory:
+def inventory(*snapshots: FullSnapshot, admission: Admission = Admission()) -> Inventory:  # noqa: B008 - frozen
     """All hosts of some evidence."""
     found = Inventory()
+    found.admission = admission
     for snapshot in snapshots:
         found.add(undecoded(snapshot))
     return found
@@ -353,7 +355,8 @@ def inventory(*snapshots: FullSnapshot) -> Inventory:
 
 def placed(text: str | Plan, *snapshots: FullSnapshot) -> Placement:
     """Plan and evidence joined."""
-    return place(plan(text) if isinstance(text, str) else text, inventory(*snapshots))
+    declared = plan(text) if isinstance(text, str) else text
+    return place(declared, inventory(*snapshots, admission=Admission(declared.expect, AT)))
 
 
 def results(placement: Placement) -> dict[str, RuleResult]:

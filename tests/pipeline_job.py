@@ -30,25 +30,25 @@ until [ "$(readlink /proc/$far/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do s
 ip link add near type veth peer name far netns "$far"
 ip addr add 10.201.0.1/24 dev near
 ip link set near up
-tc qdisc add dev near root tbf rate 400mbit burst 64k latency 2s
+tc qdisc add dev near root tbf rate 300mbit burst 64k latency 2s
 export GLOO_SOCKET_IFNAME=near
 RANK=0 "$@" & first=$!
 RANK=1 "$@" & second=$!
 wait "$first"; wait "$second"; wait "$far"
 """
-"""Stages 0 and 1 in one network namespace, stage 2 in another, and 400 Mbit/s between them."""
+"""Stages 0 and 1 in one network namespace, stage 2 in another, and 300 Mbit/s between them."""
 
 Fault = str
 """healthy, slow stage, slow link, or starved."""
 
 JOBS: dict[Fault, dict[str, object]] = {
     "healthy": {},
-    "slow stage": {"compute_ms": [20, 60, 20]},
-    "slow link": {"bytes": 2 << 20},  # 42 ms, and more than socket buffers hold
-    "starved": {"input_ms": 50},
+    "slow stage": {"compute_ms": [40, 100, 40]},
+    "slow link": {"bytes": 2 << 20},  # 56 ms, and more than socket buffers hold
+    "starved": {"input_ms": 80},
 }
 NORMAL = {
-    "compute_ms": [25] * STAGES,
+    "compute_ms": [40] * STAGES,
     "units": 12,
     "bytes": 64 << 10,
     "input_ms": 0,
@@ -58,7 +58,7 @@ NORMAL = {
 
 
 def run_pipeline(fault: Fault, out: Path, **changes: object) -> Sequence[Path]:
-    """Run it once; gives the trace of each rank. Skips the test where torch or the right to slow a link is missing."""
+    """Run it once; gives the trace of each rank. Skips the test where what it needs is missing."""
     require("torch")
     out.mkdir()
     job = NORMAL | JOBS[fault] | changes
@@ -72,15 +72,14 @@ def run_pipeline(fault: Fault, out: Path, **changes: object) -> Sequence[Path]:
     if fault == "slow link":
         _needs_namespaces()
         env["MASTER_ADDR"] = "10.201.0.1"
-        _wait(
-            [subprocess.Popen(["unshare", "-n", "bash", "-c", SLOW_LINK, "bash", *command], env=env, **PIPES)]
-        )
+        _wait([_started(["unshare", "-n", "bash", "-c", SLOW_LINK, "bash", *command], env)])
     else:
-        _wait([subprocess.Popen(command, env=env | {"RANK": str(rank)}, **PIPES) for rank in range(STAGES)])
+        _wait([_started(command, env | {"RANK": str(rank)}) for rank in range(STAGES)])
     return sorted(out.iterdir())
 
 
-PIPES = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+def _started(command: Sequence[str], env: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def _wait(started: Sequence[subprocess.Popen[str]]) -> None:
@@ -101,7 +100,7 @@ def _free_port() -> int:
 
 
 def _needs_namespaces() -> None:
-    """A link is slowed in a network namespace of its own, which takes rights and a kernel that shapes traffic."""
+    """A link is slowed in a network namespace, which takes rights and a kernel that shapes traffic."""
     for program in ("unshare", "ip", "tc"):
         require(program)
     shaped = "ip link set lo up && tc qdisc add dev lo root tbf rate 1gbit burst 64k latency 1s"

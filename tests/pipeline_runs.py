@@ -27,9 +27,10 @@ def blocking(
     arrival_ms: float = 0,
     hosts: Sequence[str] = (),
 ) -> list[Line]:
-    """A forward pipeline whose stages receive, compute and send one after the other; a send lasts until it is taken.
+    """A forward pipeline whose stages receive, compute and send one after the other.
 
-    `arrival_ms` lies between the inputs of the first stage. All times are of one clock, which starts at 1 s.
+    A send lasts until it is taken. `arrival_ms` lies between the inputs of the first stage. All times are of
+    one clock, which starts at 1 s.
     """
     stages = len(compute_ms)
     links = [link_ms] * stages if isinstance(link_ms, (int, float)) else list(link_ms)

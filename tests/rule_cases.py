@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import made_capacity
 import made_devices
+import made_evidence
 import made_limits
 import made_occupancy
+import made_ports
 import made_versions
 import msgspec
 from build import (
@@ -325,7 +327,7 @@ CASES: dict[str, Cases] = {
     "NET003": Cases(
         SEEN,
         Job(TWO, running(facts=[fact("hca", "mlx5_0:1/IB"), fact("hca", "mlx5_2:1/RoCE", line=6)])),
-        HEALTHY,
+        Job(TWO, made_ports.SILENT),
         ALONE,
         "warning",
         ("mlx5_0:1 IB", "mlx5_2:1 RoCE", "node-a", "node-a.log:5"),
@@ -456,6 +458,14 @@ CASES |= {
         made.severity,
         made.names,
     )
-    for family in (made_capacity, made_devices, made_limits, made_occupancy, made_versions)
+    for family in (
+        made_capacity,
+        made_devices,
+        made_evidence,
+        made_limits,
+        made_occupancy,
+        made_ports,
+        made_versions,
+    )
     for rule, made in family.CASES.items()
 }

@@ -13,12 +13,15 @@ from typing import Any
 
 import made_capacity
 import made_devices
+import made_evidence
 import made_limits
 import made_occupancy
+import made_ports
 import made_versions
 import msgspec
 
 from topocheck.checklist import Gate, build_report
+from topocheck.freshness import Admission
 from topocheck.gather.stream import undecoded
 from topocheck.inventory import Inventory
 from topocheck.placement import place
@@ -82,13 +85,12 @@ class Job:
 
 def reported(job: Job) -> Report:
     """What verify says of a job."""
-    inventory = Inventory()
+    plan, now, inventory = parse_plan(job.plan, "plan.yaml"), "2026-03-01T00:00:00Z", Inventory()
+    inventory.admission = Admission(plan.expect, now)
     for snapshot in job.snapshots:
         inventory.add(undecoded(snapshot))
-    placement = place(parse_plan(job.plan, "plan.yaml"), inventory)
-    return build_report(
-        placement, run_rules(RULES, placement), [], at="2026-03-01T00:00:00Z", gate=Gate("error", "predicted")
-    )
+    placement = place(plan, inventory)
+    return build_report(placement, run_rules(RULES, placement), [], at=now, gate=Gate("error", "predicted"))
 
 
 def matrix(gpus: int, cell: Callable[[int, int], str], nics: Sequence[str] = ()) -> LinkMatrix:
@@ -421,7 +423,15 @@ FAILURES: dict[str, Job] = {
     "OBS009": Job(TWO, running("NET/IB/0")),
 } | {
     rule: Job(*job)
-    for family in (made_capacity, made_devices, made_limits, made_occupancy, made_versions)
+    for family in (
+        made_capacity,
+        made_devices,
+        made_evidence,
+        made_limits,
+        made_occupancy,
+        made_ports,
+        made_versions,
+    )
     for rule, job in family.FAILURES.items()
 }
 

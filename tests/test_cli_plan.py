@@ -269,7 +269,7 @@ def test_a_plan_comes_from_standard_input(
     sizes=st.dictionaries(st.sampled_from(["tensor", "pipeline", "data", "context"]), st.integers(1, 6)),
     nodes=st.integers(1, 5),
     layers=st.integers(1, 20),
-    form=st.sampled_from(["--json", "--all", "--hostfile"]),
+    form=st.sampled_from(["--json", "--all", "--hostfile", "--rankfile", "--node-ranks", "--srun"]),
 )
 @settings(max_examples=50, deadline=None, suppress_health_check=FLAT)
 def test_any_sizes_are_written_out_or_refused(  # noqa: PLR0917 - one parameter a size
@@ -346,6 +346,15 @@ def test_a_launch_command_is_placed_by_its_launchers_rule(capsys: pytest.Capture
     assert any("srun puts them (--distribution=cyclic)" in line for line in found["assumptions"])
     assert run(planned(srun, "--srun")) == 0
     assert "--ntasks-per-node=4 --distribution=cyclic --nodelist=n1,n2" in capsys.readouterr().out
+
+
+def test_what_the_engines_own_flags_say_of_gpus_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "python -m sglang.launch_server --model m --tp 2 --pp 2 --base-gpu-id 1 --gpu-id-step 2"
+    assert run(planned(command, "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [rank["gpu_index"] for rank in found["ranks"]] == [1, 3, 3, 5]  # SGLang's own collision
+    assert [rank["local_rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    assert any("--base-gpu-id 1, --gpu-id-step 2" in line for line in found["assumptions"])
 
 
 def test_two_ranks_on_one_gpu_are_a_clash(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +39,7 @@ def test_a_report_reads_from_the_sentence_to_the_evidence(tmp_path: Path) -> Non
         "do move layers from stage 1 to others",
         "cost by hand and bound by divisibility",
         "no cure more concurrency: it turns waiting into queueing",
-        "stage 1 ..[0>>>]",
+        "stage 1 ..[0>>].[1>>][2>>>]",
     ):
         assert fact in words
     assert max(map(len, ran.out.splitlines())) <= 80
@@ -153,7 +152,6 @@ def test_depth_is_read_from_times_or_result_files(tmp_path: Path) -> None:
         ([], "give the traces of the stages, or --bench once for each depth"),
         (["/no/such/file"], "/no/such/file: cannot be read (No such file or directory)"),
         (["/dev/null"], "/dev/null: is empty"),
-        (["a\0b"], "cannot be read"),
         ([__file__], "is neither units of work nor a trace of the PyTorch profiler"),
         (["units.jsonl", "--ranks", "1,1"], "--ranks must be different ranks such as 0,4,8"),
         (["units.jsonl", "--ranks", "x"], "--ranks must be different ranks"),
@@ -167,10 +165,7 @@ def test_depth_is_read_from_times_or_result_files(tmp_path: Path) -> None:
 )
 def test_nonsense_is_refused_in_one_sentence(tmp_path: Path, arguments: list[str], message: str) -> None:
     file_of(tmp_path, SLOW_STAGE)
-    try:
-        ran = topocheck("waits", *arguments, cwd=tmp_path)
-    except ValueError:  # no process can be given a NUL
-        return
+    ran = topocheck("waits", *arguments, cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.last
     assert "Traceback" not in ran.err
@@ -197,10 +192,10 @@ def test_a_large_trace_takes_bounded_memory(tmp_path: Path) -> None:
         file.write(tail)
     size = path.stat().st_size
     assert size > 50 << 20
-    # A child of its own tells how much it took at most; the decoded file alone would take several times its size.
+    # A process of its own tells how much it took at most; the decoded file would take several times its size.
     script = (
-        "import resource; from topocheck.cli.main import run; code = run(['waits', *__import__('sys').argv[1:]]); "
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024); raise SystemExit(code)"
+        "import resource, sys; from topocheck.cli.main import run; code = run(['waits', *sys.argv[1:]]); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024); sys.exit(code)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", script, str(path), *map(str, others)],
@@ -211,4 +206,3 @@ def test_a_large_trace_takes_bounded_memory(tmp_path: Path) -> None:
     )
     assert "Stage 1 is uneven" in ran.stdout
     assert int(ran.stdout.split()[-1]) < 3 * size
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0

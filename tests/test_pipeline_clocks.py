@@ -27,7 +27,8 @@ def shifted(lines: list[Line], host: str, by_ms: float) -> list[Line]:
 
 def there_and_back(link_ms: float = 2, units: int = 10) -> list[Line]:
     """A forward pass over two hosts, and a backward pass that comes back."""
-    lines, free = [], [1000.0, 1000.0]
+    lines: list[Line] = []
+    free = [1000.0, 1000.0]
     for unit in range(units):
         at = free[0]
         steps = [(0, "forward", 5.0), (1, "forward", 5.0), (1, "backward", 10.0), (0, "backward", 10.0)]
@@ -133,10 +134,10 @@ def test_snapshots_that_contradict_the_transfers_are_not_used() -> None:
 def test_times_of_two_hosts_that_cannot_be_are_refused() -> None:
     lines = there_and_back()
     for line in lines:
-        if line["pass"] == "backward" and line["stage"] == 0:
+        if (line["pass"], line["stage"]) == ("backward", 0):
             line["receive_start_ns"] = line["receive_end_ns"] = line["compute_start_ns"] = 0
             line["compute_end_ns"] = 1
-    with pytest.raises(InputError, match="times of blue-1 and blue-2 run in a circle|blue-2 and blue-1"):
+    with pytest.raises(InputError, match=r"times of blue-\d and blue-\d run in a circle"):
         align(read(as_text(lines)))
 
 

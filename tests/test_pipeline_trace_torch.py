@@ -129,16 +129,17 @@ def test_a_stage_without_a_trace_is_named(tmp_path: Path) -> None:
 
 def test_a_collective_of_one_stage_is_computing_and_one_that_joins_stages_is_not(tmp_path: Path) -> None:
     for path in write_profiles(tmp_path, SLOW, "nccl"):
-        changed(path, lambda document: [join(event) for event in document["traceEvents"]])
+        changed(path, join)
     assert [round(time) for time in stage_times(traces(tmp_path))] == [
         pytest.approx(2 * whole * MS / 3, rel=1e-4) for whole in (20, 60, 20)
     ]
 
 
-def join(event: dict[str, Any]) -> None:
-    """Make a tensor parallel collective one of all ranks."""
-    if event["args"].get("Collective name") == "allreduce":
-        event["args"]["Process Group Ranks"] = "[0, 1, 2]"
+def join(document: dict[str, Any]) -> None:
+    """Make tensor parallel collectives such of all ranks."""
+    for event in document["traceEvents"]:
+        if event["args"].get("Collective name") == "allreduce":
+            event["args"]["Process Group Ranks"] = "[0, 1, 2]"
 
 
 def test_two_tensors_of_one_boundary_are_one_transfer(tmp_path: Path) -> None:
@@ -213,15 +214,16 @@ def test_transfers_without_a_peer_are_refused_with_the_cure(tmp_path: Path) -> N
 
 def test_kernels_that_do_not_say_what_they_are_stay_unknown_and_are_told(tmp_path: Path) -> None:
     for path in write_profiles(tmp_path, SLOW, "nccl"):
-        changed(path, lambda document: [coalesce(event) for event in document["traceEvents"]])
+        changed(path, coalesce)
     trace = read_traces([str(tmp_path)], [(0, 1, 2)])
     assert any("do not say which of the two they are (batch_isend_irecv)" in note for note in trace.notes)
 
 
-def coalesce(event: dict[str, Any]) -> None:
-    """Make a send or receive one of a group that is launched together."""
-    if "SendRecv" in event["name"]:
-        event["args"] = {"Collective name": "coalesced", "Process Group Ranks": "[0, 1, 2]"}
+def coalesce(document: dict[str, Any]) -> None:
+    """Make sends and receives such of a group that is launched together."""
+    for event in document["traceEvents"]:
+        if "SendRecv" in event["name"]:
+            event["args"] = {"Collective name": "coalesced", "Process Group Ranks": "[0, 1, 2]"}
 
 
 def test_a_rank_that_is_not_said_can_be_given(tmp_path: Path) -> None:
@@ -245,7 +247,7 @@ def test_both_kinds_at_once_are_refused(tmp_path: Path) -> None:
     paths = write_profiles(tmp_path, SLOW)
     units = tmp_path / "u.jsonl"
     units.write_text('{"unit": 1, "stage": 0, "compute_start_ns": 1, "compute_end_ns": 2}\n')
-    with pytest.raises(UsageError, match="is a file of units and .* a trace of the profiler"):
+    with pytest.raises(UsageError, match=r"is a file of units and .* a trace of the profiler"):
         read_traces([str(paths[0]), str(units)])
 
 
@@ -255,7 +257,7 @@ def test_a_half_written_trace_is_told(tmp_path: Path, part: float, indent: int |
     (path, *_) = write_profiles(tmp_path, SLOW, indent=indent)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * part)])
-    with pytest.raises(InputError, match="ends in the middle of its events, after [0-9,]+ bytes"):
+    with pytest.raises(InputError, match=r"ends in the middle of its events, after [0-9,]+ bytes"):
         read_traces([str(path)])
 
 
@@ -302,8 +304,8 @@ def test_any_trace_is_read_or_refused_in_a_sentence(
 ) -> None:
     torn = whole[:place] + middle + whole[place + length :]
     try:
-        profile = read_profile(io.BytesIO(torn), "t", None)
+        told = str(read_profile(io.BytesIO(torn), "t", None).rank)
     except TopocheckError as error:
-        assert "\n" not in str(error)
-    else:
-        assert profile.rank >= 0
+        told = str(error)
+    assert told
+    assert "\n" not in told

@@ -27,7 +27,7 @@ def named(found: WaitsReport) -> list[tuple[str, str]]:
 
 
 def whole(stage: StageWaits) -> float:
-    return sum(getattr(stage, part) for part in PARTS)
+    return stage.computing + stage.work + stage.neighbour + stage.boundary + stage.unknown
 
 
 HEALTHY = blocking([20] * 3, units=20)

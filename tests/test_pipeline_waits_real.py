@@ -1,4 +1,4 @@
-"""A real pipeline over gloo, watched by the torch profiler, with one injected fault: each is named as what it is."""
+"""A real pipeline over gloo, watched by the torch profiler: an injected fault is named as what it is."""
 
 from __future__ import annotations
 

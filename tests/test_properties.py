@@ -296,8 +296,8 @@ def test_a_hostile_snapshot_is_refused_or_judged_and_breaks_no_rule(
     assert render(msgspec.structs.replace(shown, placement=placement_report(placement, answers)))
 
 
-def test_the_state_of_a_node_changes_no_verdict() -> None:
-    busy = State(gpus=(GpuState(gpu=0, memory_used_bytes=1 << 34),))
+def test_counters_of_a_node_change_no_verdict() -> None:
+    busy = State(gpus=(GpuState(gpu=0, ecc_corrected=17, rows_remapped=1, throttle=("sw_power_cap",)),))
     changed = [msgspec.structs.replace(view, state=busy, taken_at=AT) for view in pair()]
     assert report(TWO, *pair()).rules == report(TWO, *changed).rules
 

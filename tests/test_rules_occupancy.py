@@ -47,6 +47,12 @@ def test_processes_that_may_be_the_jobs_own_are_not_accused() -> None:
     assert verdict(*views) == "unknown"
 
 
+def test_a_gpu_of_which_nothing_is_shown_is_not_free() -> None:
+    first, second = using()
+    gpus = (GpuState(gpu=0, ecc=True), *first.state.gpus[1:])
+    assert verdict(msgspec.structs.replace(first, state=State(gpus=gpus)), second) == "unknown"
+
+
 def test_the_engines_own_line_is_enough() -> None:
     words = (
         "Free memory on device (19.8/79.1 GiB) is less than desired GPU memory utilization (0.9, 71.2 GiB)."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import made_limits
+import made_ports
 import made_versions
 import pytest
 from build import answer, report, text_of
@@ -16,6 +17,7 @@ from topocheck.rules import RULES
 IDS = [rule.id for rule in RULES]
 REQUIRED = {
     "EV001",
+    "EV003",
     "ID001",
     "ID002",
     "ID003",
@@ -27,7 +29,7 @@ REQUIRED = {
     "PP003",
     "OBS003",
 }
-"""Those of the catalogue's required rules that this version asks; EV003 joins with its rule."""
+"""Those of the catalogue's required rules that this version asks."""
 WARNINGS = {
     "CAP003",
     "PP007",
@@ -42,6 +44,7 @@ WARNINGS = {
     "OBS002",
     "OBS009",
     *made_limits.WARNINGS,
+    *made_ports.WARNINGS,
     *made_versions.WARNINGS,
 }
 """Rules whose findings are warnings unless they say otherwise."""

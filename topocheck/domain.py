@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
+from topocheck.snapshot import JobFact
 
-__all__ = ["domain_of", "in_one_domain"]
+__all__ = ["domain_of", "in_one_domain", "shares_clique", "told_apart"]
 
 ZERO = "0" * 32
 COMPLETED = "completed"
@@ -71,3 +72,28 @@ def shares_clique(placement: Placement, nodes: Sequence[Node]) -> bool:
             if size == comm.size and comm.whole and wanted <= members:
                 return True
     return False
+
+
+def told_apart(placement: Placement, ranks: Sequence[int]) -> tuple[JobFact, ...]:
+    """Telemetry by which ranks are in different NVLink domains, one line of each domain; () if none says so.
+
+    It accuses alone: equal domains would need the state of the fabric as well.
+    """
+    told = placement.keep("told domains", told_domains)
+    found: dict[str, JobFact] = {}
+    for rank in ranks if told else ():
+        if rank in told:
+            found.setdefault(told[rank].value, told[rank])
+    return tuple(found.values()) if len(found) > 1 else ()
+
+
+def told_domains(placement: Placement) -> dict[int, JobFact]:
+    """What the job's telemetry says of the domain of each rank; a rank that is told two says nothing."""
+    found: dict[int, JobFact] = {}
+    twice = set()
+    for fact in placement.inventory.job:
+        if fact.kind == "nvlink-domain" and fact.name.isdecimal() and len(fact.name) < 8:
+            known = found.setdefault(int(fact.name), fact)
+            if known.value != fact.value:
+                twice.add(int(fact.name))
+    return {rank: fact for rank, fact in found.items() if rank not in twice}

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from topocheck.claims import claimed_size
 from topocheck.column import claimed_column, observed_column
 from topocheck.commands.command import FLAGS
 from topocheck.commands.megatron_flags import PP_BEFORE_DP
@@ -235,11 +236,9 @@ def fill(seen: _Evidence, engine: str, sizes: dict[str, int], inventory: Invento
 
 def world_of(seen: _Evidence, engine: str, inventory: Inventory, *, stated: bool) -> JobFact | None:
     """The world size that processes claim, else the one that logs state, else what the launcher starts."""
-    claims = inventory.claims.get("")
-    if claims is not None and len(claims.sizes) == 1:
-        return JobFact(
-            kind="world", value=str(next(iter(claims.sizes))), at=At(source="claims of the processes")
-        )
+    size = claimed_size(inventory.claims)
+    if size is not None:
+        return JobFact(kind="world", value=str(size), at=At(source="claims of the processes"))
     if not stated:
         return None
     found = [fact for fact in seen.of("world", engine) if number(fact)]
@@ -248,12 +247,14 @@ def world_of(seen: _Evidence, engine: str, inventory: Inventory, *, stated: bool
         return next(fact for fact in found if fact.value == silent.take("a world size of", found))
     for level in ("agent", "launcher"):
         total, each, nodes = (
-            [number(fact) for fact in seen.of(kind, name=level) if number(fact)]
+            [fact for fact in seen.of(kind, name=level) if number(fact)]
             for kind in ("processes", "processes-per-node", "nodes")
         )
-        product = total or [a * b for a in set(each) for b in set(nodes) if a and b]
-        if len(set(product)) == 1:
-            return JobFact(kind="world", value=str(product[0]), at=At(source=f"the numbers of the {level}"))
+        counts = {number(fact) for fact in total} or {
+            (number(a) or 0) * (number(b) or 0) for a in each for b in nodes
+        }
+        if len(counts) == 1:
+            return JobFact(kind="world", value=str(counts.pop()), at=(total or each)[0].at)
     return None
 
 

@@ -39,7 +39,7 @@ class Hca:
     ports: tuple[Port, ...]
     """Ports that the job may take; () where none is shown."""
     why: str
-    """What makes it needed, in words: `NCCL_IB_HCA=mlx5_3 names it`."""
+    """What makes it needed, in words: `selected by NCCL_IB_HCA=mlx5_3`."""
     gpus: tuple[int, ...] = ()
     """Ordinals of the GPUs in use that it is near to, where nearness makes it needed."""
 
@@ -83,7 +83,7 @@ def nearest(shape: Shape, gpus: Sequence[int], choice: dict[str, Hca]) -> Near |
     for (kind, names), own in groups.items():
         most = max(votes[make(shape, choice[name])] for name in names)
         tied = [choice[name] for name in names if votes[make(shape, choice[name])] == most]
-        why = f"nearest to GPU {fold(own)} ({kind})"
+        why = f"nearest to GPU {fold(own)}, {kind}"
         told = [replace(hca, why=why, gpus=tuple(own)) for hca in fastest(shape, tied)]
         settle(shape, kind, told, near, live)
     return near

@@ -204,7 +204,7 @@ def taken(shape: Shape, value: HcaFilter) -> Iterator[Hca]:
         ports = tuple(port for port in nic.ports if value.selects(nic.name, port.port))
         guessed = [] if nic.ports else [entry.port or 1 for entry in value.entries] or [1]
         if ports or any(value.selects(nic.name, number) for number in guessed):
-            yield Hca(nic.name, place, ports, f"{value} selects it")
+            yield Hca(nic.name, place, ports, f"selected by {value}")
 
 
 def kind_of(shape: Shape, hca: Hca) -> str | None:
@@ -220,6 +220,6 @@ def opened(placement: Placement, node: Node, shape: Shape, evidence: tuple[Evide
     for place, nic in enumerate(shape.hardware.nics):
         ports = tuple(port for port in nic.ports if f"{nic.name}:{port.port}" in names)
         if ports:
-            found.append(Hca(nic.name, place, ports, "the job opened it"))
+            found.append(Hca(nic.name, place, ports, "opened by the job"))
     shown = tuple(read_at(fact.at, f"hca: {fact.value}", "log") for fact in facts[:1])
     return Needed("opened", tuple(found), (), (), True, (*evidence, *shown)) if found else None

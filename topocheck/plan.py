@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-__all__ = ["BASES", "Model", "NodeRange", "Parallel", "Plan", "Policy", "Workload", "World"]
+__all__ = ["BASES", "Expect", "Model", "NodeRange", "Parallel", "Plan", "Policy", "Workload", "World"]
 
 Severity = Literal["error", "warning", "info"]
 Basis = Literal["predicted", "claimed", "observed"]
@@ -152,6 +152,15 @@ class Workload(Declared, frozen=True, kw_only=True):
     slices that the receivers gather); the engine's own unless given."""
 
 
+class Expect(Declared, frozen=True, kw_only=True):
+    """What evidence must be to count."""
+
+    run: str | None = None
+    """Run id that snapshots must bear (`topocheck probe --run ID`)."""
+    max_age_s: int | None = None
+    """Oldest snapshot that counts, in seconds."""
+
+
 class World(Declared, frozen=True, kw_only=True):
     """One world of a job that has several, ranks from 0 in each; what it leaves out is the plan's own.
 
@@ -202,5 +211,7 @@ class Plan(Declared, frozen=True, kw_only=True):
     """What the job is given to do: what capacity, bubble and boundary times are computed for."""
     worlds: int | dict[str, World] = 1
     """Worlds of a job that has several: their number if they are equal, or each by its name."""
+    expect: Expect = Expect()
+    """What evidence must be to count."""
     policy: Policy = Policy()
     """Demands and exceptions."""

@@ -22,7 +22,7 @@ from topocheck.formula import derive
 from topocheck.hostlist import MAX_NODES, expand
 from topocheck.layeroptions import option
 from topocheck.modelconfig import read_config
-from topocheck.plan import Layers, Model, NodeRange, Parallel, Plan, Policy, Workload, World
+from topocheck.plan import Expect, Layers, Model, NodeRange, Parallel, Plan, Policy, Workload, World
 from topocheck.plancheck import check_plan, of_all_worlds
 from topocheck.spelling import ENGINE_NAMES, KEY_NAMES, suggest
 from topocheck.strictyaml import (
@@ -307,6 +307,7 @@ PLACES: dict[str, type[Any]] = {
     "": Plan,
     "parallel": Parallel,
     "model": Model,
+    "expect": Expect,
     "policy": Policy,
     "workload": Workload,
 }

@@ -100,7 +100,7 @@ def overrides_of_nodes(placement: Placement) -> dict[str, Evidence]:
 
 
 def megatron_options(placement: Placement) -> tuple[dict[str, object], tuple[Evidence, ...]]:
-    """(options of the split, where they are stated). A log also shows the number of chunks that it derived."""
+    """(options of the split, where they are stated). A log also shows the number of chunks it derived."""
     options: dict[str, object] = {}
     evidence = []
     for fact in stated_options(placement, "megatron"):

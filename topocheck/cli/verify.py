@@ -15,12 +15,13 @@ from topocheck.claims import claimed_size, united
 from topocheck.cli.launched import TakesCommand, launched, read_nodes
 from topocheck.cli.output import colour_wanted, one_each, write_outputs
 from topocheck.errors import UsageError
+from topocheck.freshness import Admission
 from topocheck.gather.files import arguments, gather, split_label
 from topocheck.inventory import Inventory
 from topocheck.origin import Origin
 from topocheck.placed import placement_report
 from topocheck.placement import place
-from topocheck.plan import BASES, Basis, Plan, Policy
+from topocheck.plan import BASES, Basis, Expect, Plan, Policy
 from topocheck.planfile import derive, read_plan
 from topocheck.report import Report
 from topocheck.rules import RULES
@@ -28,6 +29,9 @@ from topocheck.verify import run_rules
 
 __all__ = ["Declared", "check", "verify"]
 
+EVERYTHING = Admission()
+AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+"""Seconds of the units of --max-age."""
 REPLICATED = ("vllm", "sglang")
 """Engines whose data replicas may be worlds of their own."""
 
@@ -49,13 +53,13 @@ REPLICATED = ("vllm", "sglang")
     default=None,
     help="How well placement must be known for a pass to count  [default: predicted]",
 )
+@click.option("--run", metavar="ID", help="Evidence of another run does not count (EV003).")
+@click.option("--max-age", metavar="DURATION", help="Older evidence does not count (EV003): 90s, 10m, 2h.")
 @click.option("--exit-zero", is_flag=True, help="Report only: exit 0 whatever the verdict.")
 @click.option("--at", metavar="TIME", help="The `now` of the run, RFC 3339  [default: the clock]")
 @click.option("--color/--no-color", "colour", default=None, help="Colour  [default: if stdout is a terminal]")
 @click.option("-v", "--verbose", is_flag=True, help="Every rule, and the Rank -> Stage -> node -> GPU table.")
-@click.option(
-    "--nodes", metavar="N|NAMES", help="Nodes, where neither evidence nor COMMAND says them."
-)
+@click.option("--nodes", metavar="N|NAMES", help="Nodes, where neither evidence nor COMMAND says them.")
 @click.argument("evidence", nargs=-1, metavar="EVIDENCE... [-- COMMAND...]")
 @click.pass_context
 def verify(  # noqa: PLR0917 - one parameter an option
@@ -65,6 +69,8 @@ def verify(  # noqa: PLR0917 - one parameter an option
     html_path: str | None,
     fail_on: Literal["error", "warning"],
     min_basis: Basis | None,
+    run: str | None,
+    max_age: str | None,
     exit_zero: bool,
     at: str | None,
     colour: bool | None,
@@ -81,10 +87,17 @@ def verify(  # noqa: PLR0917 - one parameter an option
     if plan_path == "-" and any(split_label(name)[1] == "-" for name in evidence):
         raise UsageError("standard input is either the plan or evidence: give one of the two as a file")
     declared = declared_by(plan_path, context.obj, nodes)
+    expect, now = expected(declared.plan, run, max_age), moment(at)
     policy = Policy() if declared.plan is None else declared.plan.policy
     gate = Gate(fail_on, min_basis or policy.min_basis or "predicted", exit_zero)
     report = check(
-        declared, list(evidence), gate, at=moment(at), whole=bool(wanted) or verbose, digests=bool(wanted)
+        declared,
+        list(evidence),
+        gate,
+        at=now,
+        whole=bool(wanted) or verbose,
+        digests=bool(wanted),
+        admission=Admission(expect, now),
     )
     write_outputs(report, wanted, colour=colour_wanted(colour), verbose=verbose)
     return report.exit_code
@@ -117,6 +130,21 @@ def declared_by(path: str | None, command: tuple[str, ...] | None, nodes: str | 
     return Declared(None, nodes=None if nodes is None else read_nodes(nodes))
 
 
+def expected(plan: Plan | None, run: str | None, max_age: str | None) -> Expect:
+    """What the evidence must be to count: options go before the plan's own words."""
+    asked = Expect() if plan is None else plan.expect
+    age = asked.max_age_s if max_age is None else seconds_of(max_age)
+    return Expect(run=asked.run if run is None else run, max_age_s=age)
+
+
+def seconds_of(words: str) -> int:
+    """Seconds of `90s`, `10m`, `2h`, `1d`. Raises UsageError."""
+    number, unit = words[:-1].strip(), words[-1:]
+    if not number.isdecimal() or unit not in AGES or len(number) > 9 or not int(number):
+        raise UsageError(f"--max-age {words}: expected a time such as 90s, 10m, 2h or 1d")
+    return int(number) * AGES[unit]
+
+
 def moment(at: str | None) -> str:
     """The `now` of a run, RFC 3339 in UTC."""
     if at is None:
@@ -132,12 +160,20 @@ def moment(at: str | None) -> str:
 
 
 def check(
-    declared: Declared, evidence: list[str], gate: Gate, *, at: str, whole: bool, digests: bool
+    declared: Declared,
+    evidence: list[str],
+    gate: Gate,
+    *,
+    at: str,
+    whole: bool,
+    digests: bool,
+    admission: Admission = EVERYTHING,
 ) -> Report:
     """Gather, place, run the rules, report. `whole` adds the placement table."""
     gc.disable()  # evidence is frozen and has no cycles: collecting it again and again only costs
     try:
         inventory = Inventory()
+        inventory.admission = admission
         inputs = gather(arguments(evidence), inventory, digests=digests)
         plan, origin = plan_of(declared, inventory)
         if plan.worlds != 1 or (plan.engine in REPLICATED and (plan.parallel.data or 1) > 1):

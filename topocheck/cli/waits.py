@@ -196,7 +196,8 @@ def words(found: WaitsReport, drawn: schedule.Run | None) -> Iterator[str]:
         yield from finding_words(finding)
     if drawn is not None and sum(map(len, drawn.rows)) <= MOST_DRAWN:
         yield ""
-        yield from text(drawn, spell_duration, WIDTH)
+        for line in text(drawn, spell_duration, WIDTH):
+            yield from textwrap.wrap(line, WIDTH) if len(line) > WIDTH else [line]
     rest = [*remarks(found)]
     if rest:
         yield ""

@@ -174,9 +174,10 @@ class Causes:
         The rule is the ratio of medians, so that a unit which is large for all stages is nobody's unevenness.
         """
         unit = self.run.units[other][key]
-        mine, theirs = self.times[stage].get(unit.backward), self.times[other].get(unit.backward)
-        if mine is None or theirs is None:
-            mine, theirs = self.whole[stage], self.whole[other]
+        mine, theirs = self.whole[stage], self.whole[other]
+        # What lies between two transfers of a profile may be both passes, so that only units compare there.
+        if self.run.trace.kind == "units" and self.times[stage].keys() == self.times[other].keys():
+            mine, theirs = self.times[stage][unit.backward], self.times[other][unit.backward]
         if not theirs or mine >= theirs:
             return Fraction(0)
         return unit.busy_ns * (1 - Fraction(mine) / Fraction(theirs))

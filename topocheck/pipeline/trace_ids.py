@@ -72,7 +72,7 @@ def _pass_on(ids: Ids, blocks: Sequence[Block], stage: int, *, source: int, targ
 def _match(
     ids: Ids, blocks: Sequence[Sequence[Block]], clocks: Sequence[str], source: int, target: int
 ) -> None:
-    """Give what a stage received the ids of what the other one sent. Raises UsageError where times forbid it."""
+    """Give what a stage received the ids of what the other one sent. Raises UsageError by its times."""
     sent = [(index, block.sent) for index, block in enumerate(blocks[source]) if block.sent]
     sent = [(index, moved) for index, moved in sent if moved.peer == target]
     came = [(index, block.received) for index, block in enumerate(blocks[target]) if block.received]
@@ -99,9 +99,10 @@ def _match(
             else:
                 ids.inputs[target][index] = ids.outputs[source][sender]
     if 2 * wrong > len(came):
+        clock = clocks[source][:80]
         raise UsageError(
-            f"{wrong} of {len(came)} transfers from stage {source} to stage {target} are received before they "
-            f"are sent, by the clock of {clocks[source][:80]}: the times run in a circle; these are traces of "
+            f"{wrong} of {len(came)} transfers from stage {source} to stage {target} are received before "
+            f"they are sent, by the clock of {clock}: the times run in a circle; these are traces of "
             "different runs, or of two hosts with one name"
         )
     if wrong:

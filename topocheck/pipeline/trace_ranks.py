@@ -135,7 +135,17 @@ def put_together(profiles: Iterable[Profile], chains: Sequence[Sequence[int]] | 
         )
         for stage, profile in enumerate(chosen)
     ]
-    return assembled("torch", stages, tolerance_ns=TOLERANCE_NS, notes=[*notes, *ids.notes])
+    notes += [*ids.notes, *_about_passes(stages)]
+    return assembled("torch", stages, tolerance_ns=TOLERANCE_NS, notes=notes)
+
+
+def _about_passes(stages: Sequence[StageTrace]) -> Iterator[str]:
+    """Passes are told apart by their transfers alone."""
+    if any(unit.backward for stage in stages for unit in stage.units):
+        yield (
+            "what comes back to an earlier stage counts as backward; computing between two transfers may be of "
+            "both passes, and is drawn as one"
+        )
 
 
 def _about_others(

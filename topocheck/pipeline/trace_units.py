@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import IO, Literal, cast
+from typing import IO, Annotated, Literal, cast
 
 import msgspec
 
@@ -46,8 +46,10 @@ class UnitLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Pipeline stage, from 0."""
     iteration: str | int | None = None
     """Iteration, where the ids of its microbatches come again in the next one."""
-    direction: Literal["forward", "backward"] = msgspec.field(default="forward", name="pass")
-    """Forward or backward pass."""
+    direction: Annotated[Literal["forward", "backward"], msgspec.Meta(description="Which pass it is.")] = (
+        msgspec.field(default="forward", name="pass")
+    )
+    """Which pass it is, under the name `pass`, which no attribute can have."""
     host: str | None = None
     """Machine whose clock gave the times; lines of a file that name none are taken as of one machine."""
     rank: int | None = None

@@ -1,0 +1,99 @@
+"""One host as all the evidence together shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from topocheck.condition import NodeState
+from topocheck.hardware import Shape
+from topocheck.hostnames import names_of
+from topocheck.registry import Conflict
+from topocheck.snapshot import (
+    Coverage,
+    Fabric,
+    GpuId,
+    Host,
+    Limits,
+    ModelFiles,
+    NcclFile,
+    NodeClaim,
+    Observed,
+    ProbeFault,
+    Software,
+    Verbs,
+)
+
+__all__ = ["Machine"]
+
+NOTHING_KNOWN, NO_VERSIONS = Coverage(), Software()
+
+
+@dataclass(slots=True)
+class Machine:
+    """One host as all evidence shows it."""
+
+    host: Host
+    gpus: Sequence[GpuId] = ()
+    shape: Shape | None = None
+    coverage: Coverage = NOTHING_KNOWN
+    software: Software = NO_VERSIONS
+    fabric: tuple[tuple[Fabric, list[int] | None], ...] = ()
+    """Fabric as reported, with the map from the snapshot's GPU ordinals to this machine's."""
+    environments: tuple[bytes, ...] = ()
+    """Variables common to its ranks, encoded; equal bytes are one object over all machines."""
+    observed: tuple[tuple[Observed, list[int] | None], ...] = ()
+    """What the running job showed, with the map from the snapshot's GPU ordinals to this machine's."""
+    states: tuple[tuple[NodeState, list[int] | None], ...] = ()
+    """What changes by itself, by view, with the map from the snapshot's GPU ordinals to this machine's."""
+    limits: tuple[Limits, ...] = ()
+    """Limits, each with its scope; equal ones are one object over all machines."""
+    verbs: tuple[Verbs, ...] = ()
+    """Means of RDMA, each with its scope; equal ones are one object over all machines."""
+    files: tuple[NcclFile, ...] = ()
+    """Files that NCCL reads."""
+    model: tuple[ModelFiles, ...] = ()
+    """Files of the model; equal ones are one object over all machines."""
+    taken: tuple[tuple[str | None, str | None], ...] = ()
+    """Run id and time of each snapshot."""
+    faults: tuple[ProbeFault, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    sources: tuple[str, ...] = ()
+    has_claims: bool = False
+    node_ranks: tuple[int, ...] = ()
+    """Distinct node ranks that its processes claim, in order."""
+    node_claims: tuple[NodeClaim, ...] = ()
+    """What launchers say of it as a node or pod, where that is no rank of a process."""
+    numbering: tuple[int | None, ...] = ()
+    """NVML index of each GPU as an unrestricted process counts; None where it is not shown."""
+    untied: tuple[tuple[int, int], ...] = ()
+    """Pairs of ordinals that may be one GPU: two views name them by different means."""
+    twins: dict[int, int] = field(default_factory=dict)
+    """Ordinals that a later view showed to be the GPU of a lower ordinal, with that one."""
+    two_uuids: tuple[Conflict, ...] = ()
+    """One bus id with two UUIDs under one boot id."""
+
+    @property
+    def name(self) -> str:
+        """How people call it: name, else alias, else boot id."""
+        host = self.host
+        return host.name or (host.aliases[0] if host.aliases else None) or host.boot_id or "this node"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name it goes by."""
+        return names_of(self.host)
+
+    def at_index(self, index: int) -> int | None:
+        """Ordinal of the GPU with this NVML index as an unrestricted process counts; None if not shown."""
+        if index in self.numbering:
+            return self.numbering.index(index)
+        unnumbered = not any(number is not None for number in self.numbering)
+        return index if unnumbered and index < len(self.gpus) and self.coverage.gpus == "all" else None
+
+    def gpu_name(self, ordinal: int) -> str:
+        """Best known name of one of its GPUs: UUID, else bus id, else NVML index, else ordinal."""
+        if ordinal >= len(self.gpus):
+            return f"GPU {ordinal}"
+        gpu = self.gpus[ordinal]
+        return gpu.uuid or gpu.bus or f"GPU {ordinal if gpu.nvml is None else gpu.nvml}"

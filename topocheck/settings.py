@@ -1,0 +1,93 @@
+"""Values of a variable that are in force where the ranks of a node run, and where each was read.
+
+What the job's own log shows goes before its variables, those before the nccl.conf of the node, and that
+before what a launch command says of all nodes. Ranks of one node may have values of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import msgspec
+
+from topocheck.placement import Node, Placement
+from topocheck.rule import Evidence, read_at
+
+__all__ = ["Setting", "is_unset", "setting_kind", "settings_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value of one variable."""
+
+    name: str
+    value: str
+    evidence: Evidence
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value[:100]}"
+
+
+class Variables(dict[bytes, dict[str, str]]):
+    """Variables by their encoded form; nodes share most of them."""
+
+    def __missing__(self, raw: bytes) -> dict[str, str]:
+        """Read variables that were not met before."""
+        self[raw] = msgspec.json.decode(raw, type=dict[str, str])
+        return self[raw]
+
+
+def settings_of(placement: Placement, node: Node, name: str) -> tuple[Setting, ...]:
+    """Values of a variable on a node, each once; () where none is shown."""
+    found: dict[str, Evidence] = {}
+    for fact in placement.facts_by_node.get(node.index, ()):
+        own, _, value = fact.value.partition("=")
+        if fact.kind == "env" and own == name:
+            found.setdefault(value, read_at(fact.at, fact.value, "log"))
+    machine = node.machine
+    if machine is not None and not found:
+        decoded = placement.keep("variables", lambda _: Variables())
+        for raw in machine.environments:
+            if name in decoded[raw]:
+                value = decoded[raw][name]
+                found.setdefault(value, Evidence(source="environment of the ranks", fact=f"{name}={value}"))
+    if not found:
+        found = configured(node, name) or ({} if is_listed(node) else commanded(placement, name))
+    return tuple(Setting(name, value, evidence) for value, evidence in found.items())
+
+
+def configured(node: Node, name: str) -> dict[str, Evidence]:
+    """What the first nccl.conf says that sets the variable: NCCL lets the first one win."""
+    for file in node.machine.files if node.machine else ():
+        if file.kind == "settings" and name in file.settings:
+            value = file.settings[name]
+            return {value: Evidence(source=file.path, fact=f"{name}={value}")}
+    return {}
+
+
+def commanded(placement: Placement, name: str) -> dict[str, Evidence]:
+    """What launch commands and scripts say for all nodes."""
+    facts = [fact for fact in placement.inventory.job if fact.kind == "option" and fact.name == name]
+    return {fact.value: read_at(fact.at, f"{name}={fact.value}") for fact in facts if "$" not in fact.value}
+
+
+def is_listed(node: Node) -> bool:
+    """The variables of the job's own processes are listed: what is not among them is not set."""
+    return node.machine is not None and node.machine.has_claims and bool(node.machine.environments)
+
+
+def is_unset(placement: Placement, node: Node, name: str) -> bool:
+    """Nothing sets the variable on a node, and its processes show all of theirs."""
+    return is_listed(node) and not settings_of(placement, node, name)
+
+
+def setting_kind(placement: Placement, node: Node) -> Hashable:
+    """Nodes of one kind have the same settings: variables, files, and no log of their own."""
+    machine = node.machine
+    if node.index in placement.facts_by_node:
+        return node.index
+    if machine is None:
+        return None
+    files = tuple(tuple(sorted(file.settings.items())) for file in machine.files) if machine.files else ()
+    return tuple(map(id, machine.environments)), files, machine.has_claims

@@ -1,0 +1,221 @@
+"""What the sockets of a job's nodes use: the interfaces that NCCL and Gloo take, and what is wrong with them.
+
+A node is looked at as the job's own log shows it, else by its variables and network devices. A node may show
+several network namespaces; one in which all is well is taken for the job's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from topocheck.interfaces import Addresses, chosen, is_link_local, is_loopback, is_set, leads_nowhere
+from topocheck.placement import Node, Placement
+from topocheck.ranges import first
+from topocheck.rule import Evidence, read_at
+from topocheck.settings import Setting, is_unset, settings_of
+from topocheck.snapshot import LogFact, Netdev
+
+__all__ = ["GLOO", "NCCL", "Sockets", "Trouble", "sockets_of"]
+
+NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
+View = tuple[Sequence[Netdev], Sequence[Addresses]]
+"""Network devices of one namespace, and the addresses of each."""
+Own = Mapping[str, tuple[str, ...]]
+"""Addresses by interface."""
+Taken = tuple[tuple[str, str], ...]
+"""Interfaces with an address of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong with a node's interfaces."""
+
+    cause: str
+    """In a few words."""
+    words: str
+    """What is wrong, to follow the setting and the node."""
+    severity: Literal["error", "warning"] = "error"
+
+
+@dataclass(slots=True)
+class Sockets:
+    """What is known of the sockets of one node."""
+
+    told: str = ""
+    """What tells which interfaces are taken: a setting, or that there is none."""
+    evidence: tuple[Evidence, ...] = ()
+    taken: Taken = ()
+    """Interfaces that NCCL takes, each with an address by which other nodes would reach it."""
+    explicit: bool = False
+    """A variable asks for them."""
+    troubles: list[tuple[str, Trouble]] = field(default_factory=list)
+    """What is wrong, each with the setting that it follows from."""
+    lacks: list[Literal["variables", "interfaces"]] = field(default_factory=list)
+    """What is not shown."""
+    gloo_fell_back: bool = False
+    """Gloo said that it took the loopback address."""
+
+
+def sockets_of(placement: Placement) -> dict[int, Sockets]:
+    """Sockets of all nodes by their position, looked at once."""
+    return placement.keep("sockets", find)
+
+
+def find(placement: Placement) -> dict[int, Sockets]:
+    """Look at each node, then for addresses that are there twice."""
+    found = {node.index: look(placement, node) for node in placement.nodes}
+    owners: dict[str, list[int]] = {}
+    for index, sockets in found.items():
+        for _, address in sockets.taken:
+            owners.setdefault(address, []).append(index)
+    for address, indexes in owners.items():
+        if len(indexes) > 1:
+            share(placement, found, address, indexes)
+    return found
+
+
+def share(placement: Placement, found: dict[int, Sockets], address: str, indexes: Sequence[int]) -> None:
+    """Several interfaces have one address, on one node or on several.
+
+    An error where it is all that a variable asks for, on hosts that are surely two.
+    """
+    for index in dict.fromkeys(indexes):
+        sockets, node = found[index], placement.nodes[index]
+        names = [name for name, own in sockets.taken if own == address]
+        others = [placement.nodes[other] for other in dict.fromkeys(indexes) if other != index]
+        alone = {own for _, own in sockets.taken} == {address}
+        apart = all(one.machine is not None and one.machine.host.boot_id for one in (node, *others))
+        certain = sockets.explicit and alone and apart and others
+        where = f", as {first(map(str, others), 4)} has" if others else ""
+        words = f"takes {first(names)} with address {address}{where}: nobody can tell the two apart"
+        sockets.troubles.append(
+            (sockets.told, Trouble("address twice", words, "error" if certain else "warning"))
+        )
+
+
+def look(placement: Placement, node: Node) -> Sockets:
+    """One node by itself."""
+    machine = node.machine
+    views = [(s.netdevs, s.addresses) for s, _ in machine.states if s.netdevs] if machine else []
+    facts = placement.facts_by_node.get(node.index, ())
+    values = settings_of(placement, node, NCCL)
+    lines = [fact for fact in facts if fact.kind == "socket-interface"]
+    sockets = Sockets(gloo_fell_back=any(fact.kind == "gloo-loopback" for fact in facts))
+    if lines:
+        logged(sockets, lines, values)
+    elif not values and not is_unset(placement, node, NCCL):
+        sockets.lacks.append("variables")
+    elif not views:
+        sockets.lacks.append("interfaces")
+    else:
+        for setting in values or (None,):
+            by_views(sockets, views, setting)
+    for setting in settings_of(placement, node, GLOO):
+        gloo(sockets, views, setting)
+    return sockets
+
+
+def logged(sockets: Sockets, lines: Sequence[LogFact], values: Sequence[Setting]) -> None:
+    """The job's own list of interfaces; NCCL lists those alone that have an address."""
+    pairs = dict.fromkeys(fact.value.partition(":")[::2] for fact in lines)
+    own: Own = {name: (address.partition("%")[0],) for name, address in pairs}
+    sockets.explicit = any(is_set(setting.value) for setting in values)
+    sockets.told = first(map(str, values)) if sockets.explicit else "NCCL"
+    sockets.evidence = (
+        *(setting.evidence for setting in values),
+        *(read_at(fact.at, fact.value, "log") for fact in lines[:3]),
+    )
+    sockets.taken = reachable(own)
+    trouble = weak(own, explicit=sockets.explicit)
+    if all(is_loopback(address) for one in own.values() for address in one):
+        words = f"takes {first(own)}, which no other node reaches"
+        trouble = Trouble("loopback", words, severity(sockets.explicit))
+    if trouble:
+        sockets.troubles.append((sockets.told, trouble))
+
+
+def severity(explicit: bool) -> Literal["error", "warning"]:
+    """What NCCL does by itself is a warning; what somebody asked for is an error."""
+    return "error" if explicit else "warning"
+
+
+def by_views(sockets: Sockets, views: Sequence[View], setting: Setting | None) -> None:
+    """What NCCL takes by one value, or without one. A namespace without trouble is taken for the job's."""
+    value = setting.value if setting else None
+    told = str(setting) if setting and is_set(value) else f"without {NCCL}, NCCL"
+    seen = [(view, judge(view, value)) for view in views]
+    view, trouble = next((pair for pair in seen if pair[1] is None), seen[0])
+    sockets.told, sockets.explicit = told, is_set(value)
+    names = first((netdev.name for netdev in view[0]), 12)
+    shown = (Evidence(source="network devices", fact=f"interfaces: {names}"),)
+    sockets.evidence += (*((setting.evidence,) if setting else ()), *shown)
+    if trouble == "unknown":
+        sockets.lacks.append("interfaces")
+    elif isinstance(trouble, Trouble):
+        sockets.troubles.append((told, trouble))
+    picked = chosen([netdev.name for netdev in view[0]], view[1], value).addressed
+    sockets.taken += reachable({view[0][place].name: view[1][place] or () for place in picked})
+
+
+def reachable(own: Own) -> Taken:
+    """Interfaces with their first address that means one host everywhere."""
+    found = []
+    for name, addresses in own.items():
+        plain = [address.partition("/")[0] for address in addresses]
+        address = next((a for a in plain if not is_loopback(a) and not is_link_local(a)), None)
+        if address is not None:
+            found.append((name, address))
+    return tuple(found)
+
+
+def judge(view: View, value: str | None) -> Trouble | Literal["unknown"] | None:
+    """What is wrong with what NCCL takes in one namespace; None if nothing is."""
+    netdevs, addresses = view
+    names = [netdev.name for netdev in netdevs]
+    found, explicit = chosen(names, addresses, value), is_set(value)
+    if not found.named:
+        verb = "names none" if explicit else "finds an address on none"
+        words = f"{verb} of the interfaces {first(names, 12)}, and NCCL stops"
+        return Trouble("no such interface", words, severity(explicit))
+    if not found.known and not found.addressed:
+        return "unknown"
+    if found.loopback and (explicit or not found.addressed):
+        words = f"takes {names[found.loopback[0]]} first, which no other node reaches"
+        return Trouble("loopback", words, severity(explicit))
+    own = {names[place]: addresses[place] or () for place in found.addressed}
+    wanted = first([names[place] for place in found.named], 12)
+    if not own:
+        return Trouble("no address", f"takes {wanted}, which has no address", severity(explicit))
+    if all(netdevs[place].state == "down" for place in found.addressed):
+        return Trouble("interface is down", f"takes {wanted}, which is down", severity(explicit))
+    return weak(own, explicit=explicit)
+
+
+def weak(own: Own, *, explicit: bool) -> Trouble | None:
+    """What may do between some nodes and not between others."""
+    if not reachable(own):
+        words = f"takes {first(own, 12)}, whose addresses are link-local: no router passes them on"
+        return Trouble("link-local address", words, "warning")
+    bad = [name for name in own if leads_nowhere(name)]
+    if explicit or not bad:
+        return None
+    words = f"takes {first(bad)} among {first(own, 12)}: a bridge or tunnel of this node leads to no other"
+    return Trouble("virtual interface", words, "warning")
+
+
+def gloo(sockets: Sockets, views: Sequence[View], setting: Setting) -> None:
+    """Gloo takes GLOO_SOCKET_IFNAME for exact names, and opens every one of them."""
+    wanted = [name for name in setting.value.split(",") if name]
+    if not wanted or not views:
+        return
+    missing = [[name for name in wanted if name not in {n.name for n in netdevs}] for netdevs, _ in views]
+    if all(missing):
+        there = first((netdev.name for netdev in views[0][0]), 12)
+        words = f"names {first(missing[0])}, and there are {there}: Gloo takes exact names and stops"
+        sockets.troubles.append((str(setting), Trouble("no such interface", words)))
+        sockets.evidence += (
+            setting.evidence,
+            Evidence(source="network devices", fact=f"interfaces: {there}"),
+        )
