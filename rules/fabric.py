@@ -10,7 +10,7 @@ from topocheck.ask import NVLINK, TOPO, Ask, Device
 from topocheck.domain import shares_clique
 from topocheck.models import nvlinks_by_design, spans_hosts
 from topocheck.placement import Node, Placement
-from topocheck.ranges import first, fold
+from topocheck.ranges import first
 from topocheck.reliance import Reliance, relying
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
 from topocheck.snapshot import Fabric, LogFact
@@ -82,8 +82,8 @@ def torn_nodes(group: Reliance) -> Iterator[Finding]:
         if len(found) > 1:
             parts = first((spelled(domain) for domain in found), 3)
             yield Finding(
-                message=f"the GPUs of {node} report several NVLink domains ({parts}): {group.what} cannot use "
-                "NVLink between all of them",
+                message=f"the GPUs of {node} report several NVLink domains ({parts}): {group.what} cannot "
+                "use NVLink between all of them",
                 fix=f"drain {node}, put its GPUs into one partition and reset them",
                 cause="node in several domains",
                 subjects=(node.name,),
@@ -102,8 +102,8 @@ def partitions(group: Reliance) -> Iterator[Finding]:
         if len(parts) > 1 and uuid.strip("0"):
             told = [f"clique {clique} on {first(map(str, nodes), 4)}" for clique, nodes in parts.items()]
             yield Finding(
-                message=f"{group.what} needs one NVLink domain, and its nodes are in several cliques of cluster "
-                f"{uuid}: {first(told)}. NVLink does not join cliques",
+                message=f"{group.what} needs one NVLink domain, and its nodes are in several cliques of "
+                f"cluster {uuid}: {first(told)}. NVLink does not join cliques",
                 fix="put the nodes into one partition of the NVLink switches, or take nodes of one clique",
                 cause="cluster in several cliques",
                 subjects=(str(group),),
@@ -123,8 +123,8 @@ def imex_faults(placement: Placement, group: Reliance) -> Iterator[Finding]:
             yield Finding(
                 message=f"NCCL found the NVLink domain on {node} and cannot share memory in it: "
                 f"{failed[0].value[:200]}. {group.what} leaves NVLink or does not start",
-                fix="start one IMEX domain for exactly the job's nodes (nvidia-imex-ctl -N shows it) and give "
-                "the containers its channel device",
+                fix="start one IMEX domain for exactly the job's nodes (nvidia-imex-ctl -N shows it) and "
+                "give the containers its channel device",
                 cause="IMEX does not work",
                 subjects=(node.name,),
                 evidence=tuple(read_at(fact.at, fact.value, "log") for fact in failed),
@@ -153,9 +153,7 @@ def told(node: Node, *kinds: str) -> tuple[LogFact, ...]:
     return tuple(fact for seen, _ in observed for fact in seen.facts if fact.kind in kinds)
 
 
-def by_statements(
-    placement: Placement, name: str, kind: Callable[[Node], Any]
-) -> dict[Hashable, list[Load]]:
+def by_statements(placement: Placement, name: str, kind: Callable[[Node], Any]) -> dict[Hashable, list[Load]]:
     """Nodes with ranks by a kind of theirs; one whose log speaks stands by itself."""
 
     def sort(_: Placement) -> dict[Hashable, list[Load]]:
@@ -203,8 +201,8 @@ def manager_runs(ask: Ask, load: Load) -> Iterator[Finding]:
     wrong = list(manager_faults(node))
     if wrong:
         yield Finding(
-            message=f"the fabric manager of {node} {' and '.join(words for words, _ in wrong)}: without it the "
-            "NVSwitches are not set up, and CUDA does not start after the next reset",
+            message=f"the fabric manager of {node} {' and '.join(words for words, _ in wrong)}: without it "
+            "the NVSwitches are not set up, and CUDA does not start after the next reset",
             fix="install the fabric manager of exactly the driver's version, start it (systemctl start "
             "nvidia-fabricmanager), then reset the GPUs",
             cause="fabric manager",
@@ -316,8 +314,8 @@ def judged(a: Device, b: Device) -> str | None:
 def access_off(node: Node, load: Load, refused: dict[str, Evidence]) -> Finding:
     """The finding of one node."""
     return Finding(
-        message=f"NVLink joins GPUs of {node} and the driver gives them no peer access ({first(refused, 4)}): "
-        "NCCL stops, or goes through host memory",
+        message=f"NVLink joins GPUs of {node} and the driver gives them no peer access ({first(refused, 4)}"
+        "): NCCL stops, or goes through host memory",
         fix="look for a setting that switches peer access off (NVreg_RegistryDwords, vGPU, MIG, confidential "
         "computing), then reset the GPUs; NCCL_IGNORE_DISABLED_P2P=1 only hides it",
         cause="peer access off",

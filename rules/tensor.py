@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -15,7 +15,7 @@ from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.regroup import linked_groups, smaller_size
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule
-from topocheck.snapshot import GpuShape, JobFact
+from topocheck.snapshot import GpuShape
 from topocheck.subjects import TensorGroup, members, tensor_groups, without_nvlink
 
 __all__ = ["RULES"]
@@ -37,8 +37,8 @@ def group_in_one_domain(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
         return
     policy = ask.placement.plan.policy.tensor_domain
     shared = in_one_domain(ask.placement, nodes)
-    apart = told_apart(ask.placement, group.ranks) if shared is None else ()
-    shared = False if apart else shared
+    if shared is None and told_apart(ask.placement, group.ranks):
+        shared = False
     if crossing_severity(ask.placement, nodes, shared) is None and shared:
         return
     if policy == "nvlink" and shared is None:
@@ -49,22 +49,18 @@ def group_in_one_domain(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
             part="fabric",
         )
         return
-    yield crossing_group(ask, group, places, nodes, shared, apart)
+    yield crossing_group(ask, group, places, nodes, shared)
 
 
 def crossing_group(
-    ask: Ask,
-    group: TensorGroup,
-    places: Mapping[int, Node],
-    nodes: list[Node],
-    shared: bool | None,
-    apart: Sequence[JobFact],
+    ask: Ask, group: TensorGroup, places: Mapping[int, Node], nodes: list[Node], shared: bool | None
 ) -> Finding:
     """The finding of one group on several nodes."""
     placement = ask.placement
     policy = placement.plan.policy.tensor_domain
     parts = [f"{node} has ranks {fold(r for r, n in places.items() if n is node)}" for node in nodes]
     by_name = all(node.machine is not None and node.machine.host.boot_id is None for node in nodes)
+    apart = () if shared else told_apart(placement, group.ranks)
     note = f"; {first(map(str, nodes))} lie in one NVLink domain" if shared else ""
     note += f", which its ranks' telemetry shows in {len(apart)} NVLink domains" if apart else ""
     note += " (hosts known by name only)" if by_name and not shared else ""

@@ -19,6 +19,7 @@ __all__ = [
     "SILENT",
     "STORAGE",
     "UP",
+    "WAITING",
     "WARNINGS",
     "bond",
     "fabric",

@@ -21,6 +21,7 @@ __all__ = [
     "announcements",
     "invalid_devices",
     "is_refused_for_space",
+    "narrow_tasks",
     "narrowed_devices",
     "short_allocation",
     "stated_worlds",
@@ -189,8 +190,8 @@ def invalid_devices(placement: Placement) -> Iterator[Finding]:
         )
 
 
-def narrowed_devices(placement: Placement) -> Iterator[Finding]:
-    """One GPU visible to each task, and an engine that drives the GPU of its local rank's number.
+def narrow_tasks(placement: Placement) -> tuple[list[JobFact], int]:
+    """Statements that Slurm shows each of several tasks of a node one GPU alone, and the number of tasks.
 
     Not where the binding is switched off, nor where each task is an agent, whose first local rank is 0.
     """
@@ -204,10 +205,16 @@ def narrowed_devices(placement: Placement) -> Iterator[Finding]:
         f.name in ("gpu-bind", "SLURM_GPU_BIND") and f.value == "none" for f in facts_of(placement, "option")
     )
     agents = any(AGENTS.intersection(chain) for chain, _ in chains(placement))
-    ours = placement.plan.engine in DEVICE_IS_LOCAL_RANK
-    if not narrow or max(tasks, default=0) < 2 or not ours or free or agents:
+    most = max(tasks, default=0)
+    return ([] if most < 2 or free or agents else narrow), most
+
+
+def narrowed_devices(placement: Placement) -> Iterator[Finding]:
+    """One GPU visible to each task, and an engine that drives the GPU of its local rank's number."""
+    narrow, tasks = narrow_tasks(placement)
+    if not narrow or placement.plan.engine not in DEVICE_IS_LOCAL_RANK:
         return
-    last = max(tasks) - 1
+    last = tasks - 1
     yield Finding(
         message=f"each task sees one GPU (gpus-per-task 1), and {placement.facts.engine.title} drives the "
         f"GPU of its local rank: local ranks 1..{last} point past the only one",

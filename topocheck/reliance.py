@@ -46,7 +46,7 @@ def relying(placement: Placement) -> Situations[Reliance] | NotApplicable:
 
 
 def find_reliances(placement: Placement) -> dict[Hashable, list[Reliance]]:
-    """TP groups that are meant for a domain or in one, expert groups on boards of one, boundaries without RDMA."""
+    """TP groups meant for a domain or in one, expert groups on nodes of one, boundaries without RDMA."""
     found: dict[Hashable, list[Reliance]] = {}
     for kind, title, elsewhere in (("tensor", "TP group", "TP001"), ("expert", "expert group", None)):
         for index, ranks in enumerate(placement.layout.groups(kind) if is_grouped(placement, kind) else ()):
@@ -69,7 +69,7 @@ def find_reliances(placement: Placement) -> dict[Hashable, list[Reliance]]:
 
 
 def is_grouped(placement: Placement, kind: str) -> bool:
-    """The layout has groups of this kind, and policy does not let them lie anywhere or keep them in a node."""
+    """The layout has such groups, and policy neither keeps them in a node nor lets them lie anywhere."""
     free = kind == "tensor" and placement.plan.policy.tensor_domain in ("node", "any")
     return kind in placement.layout.kinds() and not free
 
