@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator
 import msgspec
 
 from topocheck.ask import Ask
+from topocheck.kinds import by_kind, kinds
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
@@ -39,15 +40,13 @@ def options(placement: Placement, *names: str) -> list[JobFact]:
 def listing(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes with ranks by variables and GPUs."""
     found: dict[Hashable, list[Node]] = {}
-    for node in placement.nodes[: placement.expected]:
-        machine = node.machine
-        key: Hashable = None
-        if machine is not None:
-            listed = variables(node) or {}
-            by_name = any("GPU-" in listed.get(name, "").upper() for name in LISTS)
-            key = node.index if by_name else (tuple(map(id, machine.environments)), len(machine.gpus))
-            key = (key, machine.coverage.gpus) if not by_name else key
-        found.setdefault(key, []).append(node)
+    for members in kinds(placement):
+        machine, listed = members[0].machine, variables(members[0]) or {}
+        if any("GPU-" in listed.get(name, "").upper() for name in LISTS):
+            found |= {node.index: [node] for node in members}  # UUIDs are each node's own
+        else:
+            key = machine and (tuple(map(id, machine.environments)), len(machine.gpus), machine.coverage.gpus)
+            found[key] = found.get(key, []) + members
     return found
 
 
@@ -87,15 +86,16 @@ def bad_list(where: str, name: str, listed: str, fault: str, evidence: Evidence)
 def mixed(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes by models and variables; one model a node proves that order cannot matter."""
     stated = [fact for fact in placement.inventory.job if fact.kind == "gpu-models"]
-    nodes = placement.nodes[: placement.expected]
-    if not stated and all(len(node.models) == 1 and None not in node.models for node in nodes):
+    firsts = [members[0] for members in kinds(placement)]
+    if not stated and all(len(node.models) == 1 and None not in node.models for node in firsts):
         return NotApplicable("each node has GPUs of one model")
-    found: dict[Hashable, list[Node]] = {}
-    for node in nodes:
+
+    def key(node: Node) -> Hashable:
         speaks = node.index in placement.facts_by_node or (stated and node.index == 0)
         environments = tuple(map(id, node.machine.environments)) if node.machine else ()
-        found.setdefault(node.index if speaks else (node.models, environments), []).append(node)
-    return found
+        return node.index if speaks else (node.models, environments)
+
+    return by_kind(placement, key)
 
 
 @rule("ID009", "device order is unambiguous", over=mixed, severity="error")
@@ -151,14 +151,15 @@ def claimed(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes by whether processes were found on the GPUs that they claim."""
     if placement.columns["claimed"].empty:
         return NotApplicable("no rank claims a GPU yet")
-    found: dict[Hashable, list[Node]] = {}
     moved = {node for node, _, _, _ in differing(placement)}
-    for node in placement.nodes[: placement.expected]:
+
+    def key(node: Node) -> Hashable:
         states = node.machine.states if node.machine else ()
         strayed = any(state.strayed for state, _ in states) or node.index in moved
         matched = any(state.matched for state, _ in states) or compared(placement, node)
-        found.setdefault(node.index if strayed else matched, []).append(node)
-    return found
+        return node.index if strayed else matched
+
+    return by_kind(placement, key)
 
 
 def differing(placement: Placement) -> list[tuple[int, int, int, int]]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal
 
 from topocheck.ask import TOPO, Ask
 from topocheck.domain import in_one_domain
 from topocheck.hardware import Shape
+from topocheck.models import spans_hosts
+from topocheck.ncclvalues import level_of, number_of, reaches
 from topocheck.needed import Needed, need_kind, needed, used_gpus
 from topocheck.netplugin import Lack, lack_of, may_need, need_of
-from topocheck.peerpath import PeerPath, peer_path
+from topocheck.peerpath import PeerPath, Way, gpu_pairs, gpu_ways, nic_ways, peer_path
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rdma import rdma_kind, rdma_of, spell
-from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, rule
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule
 from topocheck.settings import Setting, setting_kind, settings_of
 from topocheck.snapshot import LogFact
 from topocheck.subjects import within_nodes
@@ -27,35 +27,35 @@ PROBE = "topocheck probe on every node"
 AS_ROOT = "topocheck probe as root on every node, or lspci -vvv as root, given as NODE=FILE"
 LOG = "the NCCL_DEBUG=INFO log of every node, from its first line"
 LEVEL = "NCCL_NET_GDR_LEVEL"
-LEVELS = {"LOC": 0, "NVL": 0, "NVB": 0, "PIX": 1, "PXB": 2, "P2C": 2, "PXN": 2, "PHB": 3, "SYS": 4}
-"""How far GPUDirect reaches by the words of the variable; other words NCCL ignores."""
-DISTANCES = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 3, "SYS": 4}
-"""The same scale for the classes of nvidia-smi: NCCL has no NODE, and counts it as PHB."""
-REACH = 2
-"""What NCCL allows unless told otherwise: PXB."""
+REACH = "PXB"
+"""How far GPUDirect reaches unless the variable says otherwise."""
 BY_PLUGIN = frozenset({"efa", "slingshot"})
 """Kinds of device whose plugin reaches GPU memory in its own way."""
 TRANSLATES = ("DMA", "DMA-FQ")
 """Types of IOMMU groups whose addresses only the IOMMU can translate."""
-KINDS: tuple[tuple[Literal["redirecting", "translating", "validating"], Severity], ...] = (
-    ("redirecting", "error"),
-    ("translating", "warning"),
-    ("validating", "warning"),
+ON_THE_WAY: tuple[tuple[Literal["redirecting", "translating", "validating"], str, str], ...] = (
+    (
+        "redirecting",
+        "access control redirects",
+        "sends their traffic up to the root complex: GPUDirect and peer access are slow there, or hang",
+    ),
+    (
+        "translating",
+        "access control but for ATS",
+        "sends up to the root complex what the devices do not translate themselves (ATS)",
+    ),
+    (
+        "validating",
+        "source validation",
+        "checks who sends: by itself that redirects nothing, and shows that ACS was not cleared",
+    ),
 )
-"""What access control may do, the worst first; one of them is told."""
-EFFECTS = {
-    "redirecting": "sends their traffic up to the root complex: GPUDirect and peer access run at a fraction of "
-    "the speed, or hang",
-    "translating": "sends up to the root complex what the devices do not translate themselves (ATS)",
-    "validating": "checks who sends: by itself that redirects nothing, and shows that ACS was not cleared",
-}
-CAUSES = {
-    "redirecting": "access control redirects",
-    "translating": "access control but for ATS",
-    "validating": "source validation",
-}
-COHERENT = ("GB10", "GB200", "GB300", "GH200", "VR200")
-"""GPUs on a processor's own coherent link: there a NIC reaches them through the processor, by design."""
+"""What access control does on a way, its short name and what follows, the worst first; one is told."""
+
+
+def coherent(node: Node) -> bool:
+    """Its GPUs are on a link of the processor: NICs reach them through the processor there, by design."""
+    return any(model and (spans_hosts(model) or "GB10" in model) for model in node.models)
 
 
 def source(node: Node) -> str:
@@ -110,7 +110,7 @@ def gpudirect_has_what_it_needs(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.gap("whether the plugin of the fabric reaches GPU memory", [node.name], LOG)
         return
     levels = settings_of(placement, node, LEVEL)
-    off = [setting for setting in levels if reach(setting.value) == 0]
+    off = [setting for setting in levels if not reaches(level_of(setting.value) or REACH, "PIX")]
     if off:
         yield switched_off(node, off[0])
         return
@@ -121,13 +121,6 @@ def gpudirect_has_what_it_needs(ask: Ask, node: Node) -> Iterator[Finding]:
 def kinds_of(shape: Shape, need: Needed) -> set[str | None]:
     """Kinds of the devices that a job needs."""
     return {shape.hardware.nics[hca.nic].kind for hca in need.devices}
-
-
-def reach(value: str) -> int:
-    """How far GPUDirect reaches by a value of the variable."""
-    if value.isdecimal():
-        return min(int(value[:3]), LEVELS["SYS"])
-    return LEVELS.get(value, REACH)
 
 
 def refusals(facts: list[LogFact]) -> list[LogFact]:
@@ -187,7 +180,7 @@ def without_module(ask: Ask, node: Node) -> Iterator[Finding]:
     shares = next((verbs.dma_buf for verbs in views if verbs.dma_buf is not None), None)
     if shares is None and machine is not None and machine.software.open_driver is False:
         shares = False
-    off = [s for s in settings_of(ask.placement, node, "NCCL_DMABUF_ENABLE") if s.value.strip() == "0"]
+    off = [s for s in settings_of(ask.placement, node, "NCCL_DMABUF_ENABLE") if number_of(s.value) != 1]
     if module or (shares and not off):
         return
     if module is None or (shares is None and not off):
@@ -214,18 +207,18 @@ def without_module(ask: Ask, node: Node) -> Iterator[Finding]:
 def too_far(ask: Ask, node: Node, need: Needed | None, levels: tuple[Setting, ...]) -> Iterator[Finding]:
     """The nearest NIC of each GPU in use lies within the reach of GPUDirect."""
     shape, gpus = node.shape, used_gpus(ask.placement, node)
-    if by_file(ask.placement, node) or any(m and m.split()[-1] in COHERENT for m in node.models):
+    if by_file(ask.placement, node) or coherent(node):
         return
     names = {hca.name for hca in need.devices} if need and need.whole else None
     near = {gpu: shape.nearest_nics(gpu, names) for gpu in gpus or ()} if shape else {}
     if shape is None or not near or None in near.values():
         ask.gap("how far each GPU in use is from its NIC", [node.name], TOPO, part="links")
         return
-    allowed = min((reach(setting.value) for setting in levels), default=REACH)
-    far = {gpu: found[0] for gpu, found in near.items() if found and DISTANCES[found[0]] > allowed}
+    allowed = next((level for setting in levels if (level := level_of(setting.value))), REACH)
+    far = {gpu: found[0] for gpu, found in near.items() if found and not reaches(allowed, found[0])}
     if not far:
         return
-    if allowed >= REACH and not tells_distances(shape):
+    if reaches(allowed, REACH) and not tells_distances(shape):
         ask.gap(
             "how far each GPU in use is from its NIC: this table may be a virtual machine's",
             [node.name],
@@ -234,7 +227,7 @@ def too_far(ask: Ask, node: Node, need: Needed | None, levels: tuple[Setting, ..
     elif not levels and set(far.values()) == {"SYS"} and ask.placement.layout.size("pipeline") > 1:
         ask.gap("a NIC near each GPU", [node.name], TOPO, because="PP004")
     else:
-        yield beyond(node, far, levels)
+        yield beyond(node, far, levels, allowed)
 
 
 def by_file(placement: Placement, node: Node) -> bool:
@@ -250,7 +243,7 @@ def tells_distances(shape: Shape) -> bool:
     return bool(shape.hardware.pci) or any(cell in ("PIX", "PXB") for row in cells for cell in row)
 
 
-def beyond(node: Node, far: dict[int, str], levels: tuple[Setting, ...]) -> Finding:
+def beyond(node: Node, far: dict[int, str], levels: tuple[Setting, ...], allowed: str) -> Finding:
     """GPUs whose NIC is out of reach."""
     names = [f"{node.gpu_name(gpu)} ({kind})" for gpu, kind in far.items()]
     limit = f"{levels[0]} allows less" if levels else "NCCL allows PXB unless told otherwise"
@@ -258,7 +251,7 @@ def beyond(node: Node, far: dict[int, str], levels: tuple[Setting, ...]) -> Find
         message=f"the nearest NIC of {first(names, 4)} of {node} is out of GPUDirect's reach: {limit}. What "
         "leaves the node is staged through host memory",
         fix=f"unset {LEVEL} or set it to PXB"
-        if levels and reach(levels[0].value) < REACH
+        if not reaches(allowed, REACH)
         else "use GPUs with a NIC on their PCIe switch, or allow the distance with "
         f"{LEVEL} where the platform carries it",
         cause="NIC too far",
@@ -287,15 +280,6 @@ def by_nvlink(placement: Placement, node: Node) -> bool:
     return gpus is not None and not gpu_pairs(node, gpus)
 
 
-def gpu_pairs(node: Node, gpus: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Pairs of GPUs in use that NVLink does not join."""
-    shape = node.shape
-    if shape is None:
-        return [(0, 1)] if len(gpus) > 1 else []
-    links = {pair: shape.link(*pair) for pair in combinations(sorted(gpus), 2) if pair[1] < shape.gpus}
-    return [pair for pair, link in links.items() if link is None or not link.nvlink]
-
-
 @rule("NET008", "nothing redirects traffic between GPUs and NICs", over=peers, severity="error")
 def peers_talk_directly(ask: Ask, node: Node) -> Iterator[Finding]:
     """Bridges and IOMMU leave traffic between devices of one PCIe switch below that switch."""
@@ -318,18 +302,6 @@ def peers_talk_directly(ask: Ask, node: Node) -> Iterator[Finding]:
     yield from translated(ask, node, shape, ways)
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """Two devices of a node that send to each other."""
-
-    words: str
-    a: str
-    """Node of the PCI tree."""
-    b: str
-    senders: tuple[str, ...]
-    """Those of the two that send or fetch by themselves."""
-
-
 def unseen(placement: Placement, node: Node) -> str:
     """What is missing where no PCI tree is shown; `grep ACSCtl` tells of bridges without their places."""
     facts = [fact.value for fact in placement.facts_by_node.get(node.index, ()) if fact.kind == "acs"]
@@ -342,31 +314,9 @@ def unseen(placement: Placement, node: Node) -> str:
     return "access control (ACS) and IOMMU between GPUs and NICs"
 
 
-def gpu_ways(node: Node, shape: Shape, gpus: tuple[int, ...]) -> Iterator[Way]:
-    """Pairs of GPUs in use that reach each other over PCIe."""
-    for a, b in gpu_pairs(node, gpus):
-        ends = shape.hardware.gpus[a].pci, shape.hardware.gpus[b].pci
-        if ends[0] is not None and ends[1] is not None:
-            yield Way(f"{node.gpu_name(a)} - {node.gpu_name(b)}", ends[0], ends[1], (ends[0], ends[1]))
-
-
-def nic_ways(placement: Placement, node: Node, shape: Shape, gpus: tuple[int, ...]) -> Iterator[Way]:
-    """Each GPU in use and the NICs below the same switch that the job needs, or all if that is not known."""
-    need = needed(placement, node)
-    wanted = {hca.name for hca in need.devices} if need and need.whole else None
-    nics = {nic.pci: nic.name for nic in shape.hardware.nics if wanted is None or nic.name in wanted}
-    if not shape.hardware.nics:
-        nics = {part.id: f"NIC {part.id}" for part in shape.hardware.pci if part.kind == "nic"}
-    for gpu in gpus:
-        for place, name in nics.items():
-            own = shape.hardware.gpus[gpu].pci
-            if own is not None and place is not None and peer_path(shape.hardware, own, place) is not None:
-                yield Way(f"{node.gpu_name(gpu)} - {name}", own, place, (place,))
-
-
 def controlled(node: Node, paths: list[tuple[Way, PeerPath]]) -> Iterator[Finding]:
     """Access control on the ways. What only checks the sender is a warning, and so is what ATS may pass."""
-    for kind, severity in KINDS:
+    for kind, cause, effect in ON_THE_WAY:
         found = [(way.words, getattr(path, kind)) for way, path in paths if getattr(path, kind)]
         if not found:
             continue
@@ -375,23 +325,23 @@ def controlled(node: Node, paths: list[tuple[Way, PeerPath]]) -> Iterator[Findin
         ways = [words for words, _ in found]
         yield Finding(
             message=f"access control (ACS: {controls}) at {len(bridges)} bridges between {first(ways, 2)} of "
-            f"{node} {EFFECTS[kind]}",
-            fix="switch ACS off in the firmware, or clear it at those bridges after each boot (setpci -s BRIDGE "
-            "ECAP_ACS+0x6.w=0000)",
-            cause=CAUSES[kind],
+            f"{node} {effect}",
+            fix="switch ACS off in the firmware, or clear it at those bridges after each boot "
+            "(setpci -s BRIDGE ECAP_ACS+0x6.w=0000)",
+            cause=cause,
             subjects=tuple(f"{words} of {node}" for words in ways),
             evidence=tuple(
                 Evidence(source=source(node), fact=f"bridge {bridge.id}: {' '.join(bridge.acs or ())}")
                 for bridge in list(bridges.values())[:4]
             ),
-            severity=severity,
+            severity=None if kind == "redirecting" else "warning",
         )
         return
 
 
 def translated(ask: Ask, node: Node, shape: Shape, ways: list[Way]) -> Iterator[Finding]:
     """Addresses that only the IOMMU can translate lead every request up to the root complex."""
-    if any(model and model.split()[-1] in COHERENT for model in node.models):
+    if coherent(node):
         return
     types = {part.id: part.iommu for part in shape.hardware.pci}
     senders = dict.fromkeys(sender for way in ways for sender in way.senders)

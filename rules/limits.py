@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from topocheck.ask import Ask
+from topocheck.kinds import by_kind
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule
@@ -50,15 +51,14 @@ def other_scope(node: Node) -> str:
 
 def by_limits(placement: Placement) -> dict[Hashable, list[Node]]:
     """Nodes by limits, hardware, load and what their logs say of shared memory."""
-    found: dict[Hashable, list[Node]] = {}
-    for node in placement.nodes[: placement.expected]:
-        machine, facts = node.machine, shm_facts(placement, node)
-        load = len(placement.ranks_on.get(node.index, ()))
-        key: Hashable = node.index if facts else None
-        if machine is not None and not facts:
-            key = tuple(map(id, machine.limits)), machine.has_claims, id(machine.shape), load
-        found.setdefault(key, []).append(node)
-    return found
+
+    def key(node: Node) -> Hashable:
+        machine, load = node.machine, len(placement.ranks_on.get(node.index, ()))
+        if machine is None or shm_facts(placement, node):
+            return None if machine is None else node.index
+        return tuple(map(id, machine.limits)), machine.has_claims, id(machine.shape), load
+
+    return by_kind(placement, key)
 
 
 def shm_facts(placement: Placement, node: Node) -> list[LogFact]:
@@ -197,14 +197,13 @@ def clocked(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes by what their clocks say, as far as it matters."""
     if placement.expected == 1:
         return NotApplicable("the job has one node")
-    found: dict[Hashable, list[Node]] = {}
-    for node in placement.nodes[: placement.expected]:
+
+    def key(node: Node) -> Hashable:
         error = clock_error(node)
-        key: Hashable = (
-            node.index if error is not None and (error[0] is False or error[1] > SKEW_S) else error is None
-        )
-        found.setdefault(key, []).append(node)
-    return found
+        wrong = error is not None and (not error[0] or error[1] > SKEW_S)
+        return node.index if wrong else error is None
+
+    return by_kind(placement, key)
 
 
 def clock_error(node: Node) -> tuple[bool, float] | None:

@@ -9,6 +9,7 @@ from topocheck.ask import Ask
 from topocheck.domain import in_one_domain
 from topocheck.hca import is_up
 from topocheck.needed import need_kind, needed
+from topocheck.netplugin import Lack, lack_of, need_of
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rdma import equipped, rdma_kind, rdma_of, spell
@@ -18,6 +19,8 @@ from topocheck.subjects import Boundary, crossings, within_nodes
 __all__ = ["RULES", "networked_nodes"]
 
 PROBE = "topocheck probe on every node, or its NCCL_DEBUG=INFO log from the first line"
+BY_PLUGIN = ("ofi-no-provider", "no-rdma-device", "socket network")
+"""Causes behind which a plugin may be missing."""
 LAYERS = {"InfiniBand": "IB", "Ethernet": "RoCE"}
 """Link layers as NCCL calls them, by the kernel's words."""
 
@@ -55,6 +58,10 @@ def rdma_opens(ask: Ask, node: Node) -> Iterator[Finding]:
             )
         return
     if rdma.works:
+        return
+    need = need_of(placement, node) if rdma.cause in BY_PLUGIN else None
+    if need is not None and isinstance(lack_of(placement, node, need), Lack):
+        ask.gap("RDMA by the network plugin", [node.name], "the plugin first", because="NET011")
         return
     suspect = (
         " The locked-memory limit (ulimit -l) is the usual suspect."

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 
 from topocheck.ask import Ask
 from topocheck.claims import UNKNOWN
+from topocheck.kinds import by_kind
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
@@ -32,17 +33,17 @@ def used_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
 
 def by_occupancy(placement: Placement) -> dict[Hashable, list[Node]]:
     """A node on whose GPUs something else is, is a situation of its own."""
-    found: dict[Hashable, list[Node]] = {}
-    for node in placement.nodes[: placement.expected]:
+
+    def key(node: Node) -> Hashable:
         machine = node.machine
         states = machine.states if machine else ()
-        key: Hashable = node.index if any(state.busy for state, _ in states) else None
-        if key is None:
-            gpus = tuple(placement.placed.gpu[rank] for rank in placement.ranks_on.get(node.index, ()))
-            views = tuple((id(state.idle), ties and tuple(ties)) for state, ties in states)
-            key = views, gpus, id(node.shape), machine.numbering if machine else ()
-        found.setdefault(key, []).append(node)
-    return found
+        if any(state.busy for state, _ in states):
+            return node.index
+        gpus = tuple(placement.placed.gpu[rank] for rank in placement.ranks_on.get(node.index, ()))
+        views = tuple((id(state.idle), ties and tuple(ties)) for state, ties in states)
+        return views, gpus, id(node.shape), machine.numbering if machine else ()
+
+    return by_kind(placement, key)
 
 
 def tight_lines(placement: Placement) -> list[JobFact]:

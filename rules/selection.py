@@ -171,17 +171,26 @@ def unusable(
     """The finding about one node. What NCCL chose by itself may still work inside one link: a warning."""
     name, fault = next(iter(faults.items()))
     chosen = setting is not None and index is not None
-    how = f"{setting} on" if chosen else f"no {INDEX} is set and NCCL takes entry 0 on"
-    others = f" (and {len(faults) - 1} more ports)" if len(faults) > 1 else ""
-    known = {port: usable(table) for port, table in ports.roce.items() if table is not None}
-    right = [f"{first(map(str, places), 3)} on {port}" for port, places in known.items() if places]
-    advice = f"Usable there: {first(right, 3)}" if right else f"{name} has no usable RoCE v2 address at all"
-    facts = [f"{port}: entry {index or 0} {words}" for port, words in faults.items()]
+    how = f"{setting} on" if chosen else f"no {INDEX} is set on"
+    others = f" (as of {len(faults) - 1} more ports)" if len(faults) > 1 else ""
+    taken = "" if chosen else ", which NCCL takes,"
+    right = {
+        port: first(map(str, usable(table)), 3) for port, table in ports.roce.items() if table is not None
+    }
+    advice = (
+        f"Usable is {right[name]} on {name}"
+        if right.get(name)
+        else f"{name} has no usable RoCE v2 address at all: give its network device an IP address"
+    )
+    facts = [
+        f"{port} of {node}: entry {index or 0} {words}; usable: {right.get(port) or 'none'}"
+        for port, words in faults.items()
+    ]
     return Finding(
-        message=f"{how} {node}: that entry of {name} {fault}{others}, and RDMA connections to other nodes "
-        "fail or hang",
+        message=f"{how} {node}: entry {index or 0} of {name}{taken} {fault}{others}, and RDMA connections to other "
+        "nodes fail or hang",
         fix=f"unset {INDEX} where NCCL is 2.21 or newer, which chooses for each port, or set it on each node "
-        f"(nccl.conf). {advice}" + ("" if right else ": give its network device an IP address"),
+        f"(nccl.conf). {advice}",
         cause="GID index in use" if chosen else "GID that NCCL takes",
         subjects=tuple(f"{port} of {node}" for port in faults),
         evidence=(

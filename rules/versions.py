@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 from topocheck.ask import Ask
 from topocheck.engines.version import release
 from topocheck.errors import LayoutError
 from topocheck.inventory import Machine
+from topocheck.kinds import by_kind, kinds
 from topocheck.majority import Split, split
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
@@ -25,20 +26,6 @@ MORE_THAN_A_NODE = NotApplicable("the job has one node")
 def whole_job(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job, where it has nodes to compare."""
     return MORE_THAN_A_NODE if placement.expected == 1 else the(placement)
-
-
-def by_software(placement: Placement) -> list[tuple[Software, list[Node]]]:
-    """Nodes by their versions: equal ones are one object, so that thousands of nodes are looked at once."""
-
-    def sort(asked: Placement) -> list[tuple[Software, list[Node]]]:
-        found: dict[int, tuple[Software, list[Node]]] = {}
-        for node in asked.nodes[: asked.expected]:
-            if node.machine is not None:
-                software = node.machine.software
-                found.setdefault(id(software), (software, []))[1].append(node)
-        return list(found.values())
-
-    return placement.keep("nodes by software", sort)
 
 
 def compared(
@@ -131,14 +118,10 @@ def same_release(a: str, b: str) -> bool:
 
 def versions(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes by their versions; without NVIDIA's GPUs there is no CUDA."""
-    nodes = placement.nodes[: placement.expected]
-    models = {model for node in nodes for model in node.models}
+    models = {model for members in kinds(placement) for model in members[0].models}
     if models and all(model is not None and model.startswith(("AMD", "Instinct")) for model in models):
         return NotApplicable("the GPUs are AMD's")
-    found: dict[Hashable, list[Node]] = {}
-    for node in nodes:
-        found.setdefault(id(node.machine.software) if node.machine else None, []).append(node)
-    return found
+    return by_kind(placement, lambda node: id(node.machine.software) if node.machine else None)
 
 
 @rule("VER004", "CUDA fits the driver and the GPUs", over=versions, severity="warning")

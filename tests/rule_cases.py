@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import made_capacity
 import made_devices
+import made_direct
 import made_evidence
 import made_limits
 import made_occupancy
 import made_ports
+import made_selection
 import made_versions
 import msgspec
 from build import (
@@ -461,10 +463,12 @@ CASES |= {
     for family in (
         made_capacity,
         made_devices,
+        made_direct,
         made_evidence,
         made_limits,
         made_occupancy,
         made_ports,
+        made_selection,
         made_versions,
     )
     for rule, made in family.CASES.items()

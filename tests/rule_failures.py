@@ -13,10 +13,12 @@ from typing import Any
 
 import made_capacity
 import made_devices
+import made_direct
 import made_evidence
 import made_limits
 import made_occupancy
 import made_ports
+import made_selection
 import made_versions
 import msgspec
 
@@ -426,10 +428,12 @@ FAILURES: dict[str, Job] = {
     for family in (
         made_capacity,
         made_devices,
+        made_direct,
         made_evidence,
         made_limits,
         made_occupancy,
         made_ports,
+        made_selection,
         made_versions,
     )
     for rule, job in family.FAILURES.items()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from build import FOUR, TWO, answer, fact, nics, pair, report, running, snap, text_of
+from build import FOUR, TWO, answer, completed, fact, log, nics, pair, report, running, snap, text_of
+from made_ports import DOWN, SILENT, STORAGE, bond, fabric, nic, node, rails, switched
 
 from topocheck.report import RuleReport
-from topocheck.snapshot import FullSnapshot, LogFact
+from topocheck.snapshot import FullSnapshot, LogFact, Verbs, VerbsDevice
 
 DATA = "engine: torch\nparallel: {data: 8}\nnodes: [node-a, node-b]\n"
 
@@ -87,6 +89,130 @@ def test_a_suffix_of_the_device_is_no_layer_of_its_own() -> None:
 
 
 def test_all_silent_nodes_are_in_the_gap() -> None:
-    found = report(TWO, *pair())
+    found = report(TWO, *SILENT)
     gap = next(gap for gap in found.gaps if "NET003" in gap.rules)
     assert gap.about == ["node-a", "node-b"]
+
+
+def test_ports_of_a_snapshot_show_their_layers_too() -> None:
+    assert of("NET003", *fabric()).verdict == "pass"
+    assert of("NET003", *SILENT).verdict == "unknown"
+
+
+def test_a_needed_list_that_mixes_layers_is_told_from_ports() -> None:
+    mixed = (nic("mlx5_0", STORAGE), *rails()[1:])
+    found = of("NET003", *fabric(ports=mixed))
+    assert "mlx5_0:1 RoCE, mlx5_1:1, mlx5_2:1, mlx5_3:1 IB" in text_of(found)
+    assert [finding.severity for finding in found.findings] == ["warning"]
+
+
+def test_storage_that_nobody_needs_does_not_mix_a_list() -> None:
+    assert of("NET003", *fabric(ports=(*rails(), bond()))).verdict == "pass"
+
+
+def test_ends_of_different_layers_are_an_error_told_once() -> None:
+    roce = tuple(nic(f"mlx5_{n}", STORAGE) for n in range(4))
+    found = of("NET003", *fabric(ports=roce))
+    [only] = found.findings
+    assert (only.severity, only.subjects) == ("error", ["node-a - node-b (rank 0 -> 4)"])
+    assert "mlx5_0:1, mlx5_1:1, mlx5_2:1, mlx5_3:1 RoCE" in only.message
+    assert (found.passed, found.failed) == (2, 1)
+
+
+def test_ends_of_different_layers_are_told_from_logs() -> None:
+    told = [fact("hca", "mlx5_0:1/IB"), fact("hca", "mlx5_0:1/RoCE", host="node-b")]
+    assert [finding.severity for finding in of("NET003", *running(facts=told)).findings] == ["error"]
+
+
+def test_ends_that_share_a_layer_can_reach_each_other() -> None:
+    mixed = (nic("mlx5_0", STORAGE), *rails()[1:])
+    assert "error" not in {finding.severity for finding in of("NET003", *fabric(ports=mixed)).findings}
+
+
+def test_ends_in_one_nvlink_domain_need_no_common_layer() -> None:
+    roce = tuple(nic(f"mlx5_{n}", STORAGE) for n in range(4))
+    views = [
+        msgspec.structs.replace(view, fabric=completed()) for view in fabric(ports=roce, model="NVIDIA GB200")
+    ]
+    gb200 = [views[0], node("node-b", model="NVIDIA GB200", fabric=completed())]
+    assert of("NET003", *gb200).findings == []
+
+
+def test_one_end_that_is_not_known_leaves_the_boundary_undecided() -> None:
+    assert of("NET003", fabric()[0], SILENT[1]).verdict == "unknown"
+
+
+OPENS = (VerbsDevice(name="uverbs0", nic="mlx5_0", openable=True),)
+REFUSED = (VerbsDevice(name="uverbs0", nic="mlx5_0", openable=False, reason="Operation not permitted"),)
+
+
+def having(first: Verbs, views: list[FullSnapshot] | None = None) -> list[FullSnapshot]:
+    """The job's nodes; the first has these means of RDMA, the other all that it needs."""
+    well = Verbs(scope="task", library=True, devices=OPENS)
+    return [
+        msgspec.structs.replace(view, verbs=verbs)
+        for view, verbs in zip(views or fabric(), (first, well), strict=True)
+    ]
+
+
+def test_a_probe_in_the_place_of_the_ranks_that_opens_a_device_passes() -> None:
+    assert of("NET009", *having(Verbs(scope="task", library=True, devices=OPENS))).verdict == "pass"
+    assert of("NET009", *having(Verbs(scope="container", devices=OPENS))).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("verbs", "words"),
+    [
+        (Verbs(scope="task", library=False, devices=OPENS), "libibverbs.so.1 cannot be loaded"),
+        (Verbs(scope="container", library=True, devices=()), "no device node of any in /dev/infiniband"),
+        (Verbs(scope="host", library=True, devices=REFUSED), "uverbs0 of mlx5_0 (Operation not permitted)"),
+    ],
+)
+def test_what_the_ranks_lack_is_told_before_they_start(verbs: Verbs, words: str) -> None:
+    [only] = of("NET009", *having(verbs)).findings
+    assert words in only.message
+    assert (only.severity, only.subjects) == ("error", ["node-a"])
+    assert only.fix
+    whole = report(TWO, *having(verbs))
+    assert "PP003" in {each.id for each in whole.rules if each.verdict == "fail"}
+
+
+def test_the_view_of_somebody_elses_shell_accuses_nobody() -> None:
+    lacking = Verbs(scope="host", library=False, devices=())
+    views = [msgspec.structs.replace(view, ranks=()) for view in having(lacking)]
+    assert of("NET009", *views).findings == []
+    assert of("NET009", *having(Verbs(scope="unknown", library=False, devices=()))).findings == []
+
+
+def test_means_that_were_not_looked_at_are_not_missing() -> None:
+    assert of("NET009", *having(Verbs(scope="task", peer_memory="nvidia_peermem"))).verdict == "unknown"
+
+
+def test_a_pod_that_was_given_some_of_the_devices_can_open_rdma() -> None:
+    some = (*OPENS, *(VerbsDevice(name=f"uverbs{n}", nic=f"mlx5_{n}", openable=False) for n in (1, 2, 3)))
+    assert of("NET009", *having(Verbs(scope="container", library=True, devices=some))).verdict == "pass"
+    named = having(Verbs(scope="container", library=True, devices=some), fabric(hca="mlx5_0,mlx5_1"))
+    assert "uverbs1 of mlx5_1" in text_of(of("NET009", *named))
+
+
+def test_what_the_job_itself_opened_goes_before_a_probe() -> None:
+    first, second = having(Verbs(scope="task", library=False, devices=OPENS))
+    told = [log(name, facts=[fact("hca", "mlx5_0:1/IB", host=name)]) for name in ("node-a", "node-b")]
+    assert of("NET009", first, second, *told).verdict == "pass"
+
+
+def test_a_fabric_without_verbs_needs_no_library() -> None:
+    cxi = tuple(nic(f"cxi{n}", STORAGE, kind="slingshot") for n in range(4))
+    views = having(Verbs(scope="task", library=False, devices=()), fabric(ports=cxi))
+    assert of("NET009", *views).findings == []
+
+
+def test_ports_that_are_all_down_need_no_device_node() -> None:
+    views = having(
+        Verbs(scope="task", library=False, devices=()), fabric(ports=rails(dict.fromkeys(range(4), DOWN)))
+    )
+    assert of("NET009", *views).findings == []
+
+
+def test_sockets_by_wish_say_nothing_about_what_could_be_opened() -> None:
+    assert of("NET009", *having(Verbs(scope="task", library=False), switched())).verdict == "unknown"

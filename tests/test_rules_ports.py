@@ -332,7 +332,7 @@ def test_real_h100_hosts_with_eight_rails_and_a_bond_are_well(tmp_path: Path) ->
         "NET003": "unknown",
         "NET009": "unknown",
         "NET010": "unknown",
-        "NET012": "pass",
+        "NET012": "unknown",  # the capture holds no sm_lid
     }
     compute = "^mlx5_bond_0"
     chosen = [msgspec.structs.replace(view, environment={"NCCL_IB_HCA": compute}) for view in views]
@@ -340,4 +340,4 @@ def test_real_h100_hosts_with_eight_rails_and_a_bond_are_well(tmp_path: Path) ->
     named = ",".join(nic.name for nic in nics.shapes if nic.kind == "rdma")
     chosen = [msgspec.structs.replace(view, environment={"NCCL_IB_HCA": f"={named}"}) for view in views]
     verdicts = found(*chosen)
-    assert [verdicts[rule] for rule in ("NET001", "NET002", "NET003", "NET012")] == ["pass"] * 4
+    assert [verdicts[rule] for rule in ("NET001", "NET002", "NET003")] == ["pass"] * 3

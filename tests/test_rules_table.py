@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import made_direct
 import made_limits
 import made_ports
 import made_versions
@@ -43,6 +44,7 @@ WARNINGS = {
     "ENV007",
     "OBS002",
     "OBS009",
+    *made_direct.WARNINGS,
     *made_limits.WARNINGS,
     *made_ports.WARNINGS,
     *made_versions.WARNINGS,

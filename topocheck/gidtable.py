@@ -7,9 +7,8 @@ entry 0 (ncclIbGetGidIndex and ncclUpdateGidIndex in src/transport/net_ib).
 
 from __future__ import annotations
 
-import re
-
 from topocheck.condition import PortFacts
+from topocheck.ncclvalues import is_number, number_of
 
 __all__ = ["default_fault", "fault_at", "parse_index", "speaks_roce", "usable"]
 
@@ -17,13 +16,11 @@ V1, V2 = "IB/RoCE v1", "RoCE v2"
 """Types in the kernel's words."""
 CHOOSES = (2, 21)
 """First version of NCCL that chooses by itself."""
-NUMBER = re.compile(r"[ \t]*([+-]?[0-9]{1,9})")
 
 
 def parse_index(text: str) -> int | None:
-    """Value of NCCL_IB_GID_INDEX as strtoll(3) reads it; None for -1, and for text, which NCCL ignores."""
-    found = NUMBER.match(text)
-    index = int(found[1]) if found else -1
+    """Value of NCCL_IB_GID_INDEX; None for -1, and for what is no number, which NCCL passes over."""
+    index = number_of(text) if is_number(text) else -1
     return index if index >= 0 else None
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from topocheck.inventory import Machine
+from topocheck.kinds import kinds
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.report import Evidence
 
-__all__ = ["Split", "split"]
+__all__ = ["Split", "split", "split_nodes"]
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -74,13 +75,25 @@ def named(nodes: Sequence[Node]) -> str:
 
 def split(placement: Placement, what: Callable[[Machine], Value | None]) -> Split[Value]:
     """The nodes that the plan expects by a value of theirs; None is a node that does not show it."""
+    return split_nodes(placement, lambda node: None if node.machine is None else what(node.machine))
+
+
+def split_nodes(placement: Placement, what: Callable[[Node], Value | None]) -> Split[Value]:
+    """The same where the value is not the machine's alone. Nodes of one kind are asked once."""
     by_value: dict[Value, list[Node]] = {}
-    silent = []
-    for node in placement.nodes[: placement.expected]:
-        value = None if node.machine is None else what(node.machine)
+    silent: list[Node] = []
+    for members in kinds(placement):
+        value = what(members[0])
         if value is None:
-            silent.append(node)
+            silent += members
         else:
-            by_value.setdefault(value, []).append(node)
-    groups = sorted(by_value.items(), key=lambda entry: (-len(entry[1]), entry[1][0].index))
-    return Split(tuple((value, tuple(nodes)) for value, nodes in groups), tuple(silent))
+            by_value.setdefault(value, []).extend(members)
+    groups = sorted(
+        by_value.items(), key=lambda entry: (-len(entry[1]), min(node.index for node in entry[1]))
+    )
+    return Split(tuple((value, in_order(nodes)) for value, nodes in groups), in_order(silent))
+
+
+def in_order(nodes: list[Node]) -> tuple[Node, ...]:
+    """Nodes in the plan's order."""
+    return tuple(sorted(nodes, key=lambda node: node.index))

@@ -7,12 +7,16 @@ root complex anyway, and access control there changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
+from topocheck.hardware import Shape
+from topocheck.needed import needed
+from topocheck.placement import Node, Placement
 from topocheck.snapshot import Hardware, PciNode
 
-__all__ = ["PeerPath", "peer_path"]
+__all__ = ["PeerPath", "Way", "gpu_pairs", "gpu_ways", "nic_ways", "peer_path"]
 
 REDIRECTS = ("ReqRedir", "CmpltRedir", "UpstreamFwd")
 """Controls that send requests or their answers up to the root complex."""
@@ -71,3 +75,47 @@ def peer_path(hardware: Hardware, a: str | None, b: str | None) -> PeerPath | No
         return None
     below: Sequence[str] = [place for way in ways for place in way[1 : way.index(shared)]]
     return PeerPath(tuple(nodes[place] for place in below))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Two devices of a node that send to each other."""
+
+    words: str
+    """Both by name."""
+    a: str
+    """Node of the PCI tree."""
+    b: str
+    senders: tuple[str, ...]
+    """Those of the two that send or fetch by themselves."""
+
+
+def gpu_ways(node: Node, shape: Shape, gpus: tuple[int, ...]) -> Iterator[Way]:
+    """Pairs of GPUs in use that reach each other over PCIe."""
+    for a, b in gpu_pairs(node, gpus):
+        ends = shape.hardware.gpus[a].pci, shape.hardware.gpus[b].pci
+        if ends[0] is not None and ends[1] is not None:
+            yield Way(f"{node.gpu_name(a)} - {node.gpu_name(b)}", ends[0], ends[1], (ends[0], ends[1]))
+
+
+def nic_ways(placement: Placement, node: Node, shape: Shape, gpus: tuple[int, ...]) -> Iterator[Way]:
+    """Each GPU in use and the NICs below the same switch that the job needs, or all if that is not known."""
+    need = needed(placement, node)
+    wanted = {hca.name for hca in need.devices} if need and need.whole else None
+    nics = {nic.pci: nic.name for nic in shape.hardware.nics if wanted is None or nic.name in wanted}
+    if not shape.hardware.nics:
+        nics = {part.id: f"NIC {part.id}" for part in shape.hardware.pci if part.kind == "nic"}
+    for gpu in gpus:
+        for place, name in nics.items():
+            own = shape.hardware.gpus[gpu].pci
+            if own is not None and place is not None and peer_path(shape.hardware, own, place) is not None:
+                yield Way(f"{node.gpu_name(gpu)} - {name}", own, place, (place,))
+
+
+def gpu_pairs(node: Node, gpus: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Pairs of GPUs in use that NVLink does not join."""
+    shape = node.shape
+    if shape is None:
+        return [(0, 1)] if len(gpus) > 1 else []
+    links = {pair: shape.link(*pair) for pair in combinations(sorted(gpus), 2) if pair[1] < shape.gpus}
+    return [pair for pair, link in links.items() if link is None or not link.nvlink]

@@ -15,13 +15,25 @@ from typing import Annotated, Literal
 
 import msgspec
 
-__all__ = ["BASES", "Expect", "Model", "NodeRange", "Parallel", "Plan", "Policy", "Workload", "World"]
+__all__ = [
+    "BASES",
+    "Expect",
+    "Model",
+    "NodeRange",
+    "Parallel",
+    "Plan",
+    "Policy",
+    "Waiver",
+    "Workload",
+    "World",
+]
 
 Severity = Literal["error", "warning", "info"]
 Basis = Literal["predicted", "claimed", "observed"]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 """A part of a whole: 0.2 is a fifth."""
 Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
 GigabitsPerSecond = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
 
 Layers = str | tuple[int, ...] | dict[str, int | bool | str | tuple[float, ...]]
@@ -97,6 +109,10 @@ class NodeRange(Declared, frozen=True, kw_only=True):
 class Policy(Declared, frozen=True, kw_only=True):
     """What is demanded beyond what is right anyway."""
 
+    only: tuple[str, ...] = ()
+    """Rules, by id or prefix, that alone are asked; all unless given."""
+    skip: tuple[str, ...] = ()
+    """Rules, by id or prefix, that are not asked; a required one must be in `optional` too."""
     optional: tuple[str, ...] = ()
     """Rules, by id or prefix, that may stay unknown without keeping the gate shut."""
     severity: dict[str, Severity] = {}
@@ -119,6 +135,17 @@ class Policy(Declared, frozen=True, kw_only=True):
     """Least part of a GPU's memory that the job leaves free (CAP003)."""
     min_rate_gbps: GigabitsPerSecond | None = None
     """Least rate of each network port that the job needs, in Gbit/s (NET002)."""
+    expect_nics: int | None = None
+    """RDMA devices that each node has for the job (NET010)."""
+    expect_rails: tuple[str, ...] = ()
+    """Names of the RDMA devices that are the rails of a node: the job needs their ports, unless NCCL_IB_HCA
+    says otherwise (NET001)."""
+    expect_nvlinks: int | None = None
+    """Active NVLinks that each GPU has, in place of what its model has by design (NV001)."""
+    used_memory: Share | None = None
+    """Most of a GPU's memory that may be in use before the job starts (CAP001); 0.05 unless given."""
+    clock_error_s: Seconds | None = None
+    """Largest error of a node's clock, in seconds (ENV006); 1 unless given."""
 
 
 class Workload(Declared, frozen=True, kw_only=True):
@@ -150,6 +177,31 @@ class Workload(Declared, frozen=True, kw_only=True):
     boundary_split: Literal["none", "tensor"] | None = None
     """Whether each rank of a tensor group sends all rows (none) or its part (tensor: sequence parallelism, or
     slices that the receivers gather); the engine's own unless given."""
+
+
+class Waiver(Declared, frozen=True, kw_only=True):
+    """Findings that are known and borne: they still show, and do not count until the waiver expires.
+
+    All scopes that are given must hold for everything that a finding names; without one the rule is waived
+    everywhere.
+    """
+
+    rule: str
+    """Id of the rule whose findings it covers."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that it is for: names, host lists n[01-04], patterns with * and ?."""
+    ranks: tuple[str, ...] = ()
+    """Ranks that it is for: 5, 0..7."""
+    group: str | None = None
+    """Group that it is for, by kind and number: TP 3."""
+    world: str | None = None
+    """World that it is for, by name; every world unless given."""
+    reason: str
+    """Why it may be borne."""
+    owner: str
+    """Who answers for it."""
+    expires: Annotated[str, msgspec.Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+    """Last day on which it holds, in UTC: 2026-12-31."""
 
 
 class Expect(Declared, frozen=True, kw_only=True):
@@ -215,3 +267,5 @@ class Plan(Declared, frozen=True, kw_only=True):
     """What evidence must be to count."""
     policy: Policy = Policy()
     """Demands and exceptions."""
+    waivers: tuple[Waiver, ...] = ()
+    """Findings that are known and borne, each with reason, owner and expiry."""

@@ -14,7 +14,7 @@ import msgspec
 from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
 
-__all__ = ["Setting", "is_unset", "setting_kind", "settings_of"]
+__all__ = ["Setting", "is_listed", "is_unset", "names_set", "setting_kind", "settings_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,18 @@ def settings_of(placement: Placement, node: Node, name: str) -> tuple[Setting, .
     if not found:
         found = configured(node, name) or ({} if is_listed(node) else commanded(placement, name))
     return tuple(Setting(name, value, evidence) for value, evidence in found.items())
+
+
+def names_set(placement: Placement, node: Node) -> set[str]:
+    """Names of all variables that anything sets for the ranks of a node."""
+    facts = placement.facts_by_node.get(node.index, ())
+    found = {fact.value.partition("=")[0] for fact in facts if fact.kind == "env"}
+    machine = node.machine
+    for raw in machine.environments if machine is not None else ():
+        found |= placement.keep("variables", lambda _: Variables())[raw].keys()
+    for file in machine.files if machine is not None else ():
+        found |= file.settings.keys()
+    return found | {fact.name for fact in placement.inventory.job if fact.kind == "option"}
 
 
 def configured(node: Node, name: str) -> dict[str, Evidence]:

@@ -15,6 +15,8 @@
 | `plugin-missing` | file names that NCCL tried, else empty | `NET/Plugin` |
 | `plugin-loaded` | name of the plugin, without its API version | `NET/Plugin`, `P2P plugin` |
 | `ofi-no-provider` | the message | `NET/OFI` |
+| `ofi-platform` | `P4d`: Amazon's machine that the plugin for libfabric runs on | `NET/OFI Running on` |
+| `ofi-provider` | `efa`, `tcp;ofi_rxm`: libfabric's provider that it chose | `NET/OFI Selected Provider` |
 | `gdr-enabled`, `gdr-disabled` | HCA name, or `GPU ca000 / HCA 0 (distance 7 > 4)` | `GPU Direct RDMA` |
 | `p2p-disabled` | `GPUs 2 and 3`, `NVLINK GPUs 2 and 3`: NVML indices | `P2P is disabled between` |
 | `duplicate-gpu` | `rank 2 rank 0 bus 0000:01:00.0`; empty in 2.30, which names no rank | warning |
@@ -199,7 +201,17 @@ def _parse_missing_device(message: str) -> list[Fact]:
 
 
 def _parse_ofi(message: str) -> list[Fact]:
-    return [("ofi-no-provider", message)] if any(words in message for words in NO_PROVIDER) else []
+    if any(words in message for words in NO_PROVIDER):
+        return [("ofi-no-provider", message)]
+    match = re.search(r"NET/OFI Selected [Pp]rovider is ([\w;-]{1,40})", message)
+    return [("ofi-provider", match[1])] if match else []
+
+
+def _parse_platform(message: str) -> list[Fact]:
+    """The plugin names the platform, and in the same line may say what it sets because of it."""
+    match = re.search(r"NET/OFI Running on ([\w.-]{1,40}) platform", message)
+    found = [("ofi-platform", match[1])] if match else []
+    return found + _parse_environment(message) if found else []
 
 
 PARSERS: tuple[tuple[str, Callable[[str], list[Fact]]], ...] = (
@@ -224,6 +236,7 @@ PARSERS: tuple[tuple[str, Callable[[str], list[Fact]]], ...] = (
     ("is available but not ", lambda message: [("mnnvl-failed", message)] if "MNNVL" in message else []),
     ("XML Import Channel", _parse_missing_device),
     ("Invalid value ", _parse_invalid),
+    ("NET/OFI Running on ", _parse_platform),
     (" environment ", _parse_environment),
     ("_IB_HCA set to ", _parse_environment),
     ("_SOCKET_IFNAME set to ", _parse_environment),

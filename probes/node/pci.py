@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from topocheck.probes.node.acs import read_acs
 from topocheck.probes.node.hypervisor import read_hypervisor
 from topocheck.probes.node.pci_function import PciFunction, examined, list_functions, place_of
-from topocheck.probes.node.reader import Reader
+from topocheck.probes.node.reader import Reader, is_folder
 from topocheck.probes.node.roots import Roots
 from topocheck.snapshot import PciLink, PciNode, ProbeFault
 
@@ -52,11 +53,19 @@ def read_pci(roots: Roots) -> tuple[PciTree, tuple[ProbeFault, ...]]:
     if reason is not None:
         reader.note("not-supported", roots.sys / "bus/pci/devices", reason)
         return PciTree(functions=functions), reader.faults()
+    if not any(function.iommu for function in kept) and _without_iommu(reader, roots):
+        kept = [replace(function, iommu="none") for function in kept]
     bridges = [function.bus for function in kept if function.kind == "bridge"]
     acs, refused = read_acs(roots, bridges)
     nodes, places = build_tree(kept, acs)
     links = tuple(_links(kept, places))
     return PciTree(nodes, places, links, functions), (*reader.faults(), *refused)
+
+
+def _without_iommu(reader: Reader, roots: Roots) -> bool:
+    """The kernel lists its IOMMU groups, and there is none: nothing translates addresses of devices."""
+    groups = roots.sys / "kernel/iommu_groups"
+    return is_folder(groups) and not reader.names(groups)
 
 
 def made_up(ends: Iterable[PciFunction], hypervisor: str | None) -> str | None:

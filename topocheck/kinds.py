@@ -1,0 +1,100 @@
+"""Nodes that show the same but for their identity: rules look at one of each kind.
+
+A cluster of 12,500 nodes has some dozens of them. What a running job showed of a node, a foreign process on
+its GPUs, or two sources that contradict each other make a node a kind of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from topocheck.condition import NodeState
+from topocheck.machine import Machine
+from topocheck.placement import Node, Placement
+
+__all__ = ["by_kind", "kinds"]
+
+SKEW_S = (1.0, 30.0)
+"""Clock errors that rules tell apart, in seconds."""
+
+
+def by_kind(placement: Placement, key: Callable[[Node], Hashable]) -> dict[Hashable, list[Node]]:
+    """Expected nodes by what `key` sees of them. It is asked once for each kind, and must see no identity."""
+    found: dict[Hashable, list[Node]] = {}
+    joined = set()
+    for members in kinds(placement):
+        situation = key(members[0])
+        if situation in found:
+            joined.add(situation)
+            found[situation] = found[situation] + members
+        else:
+            found[situation] = members
+    for situation in joined:
+        found[situation].sort(key=lambda node: node.index)
+    return found
+
+
+def kinds(placement: Placement) -> list[list[Node]]:
+    """Expected nodes by kind, kinds in the order of their first node."""
+    return placement.keep("kinds of nodes", find_kinds)
+
+
+def find_kinds(placement: Placement) -> list[list[Node]]:
+    """Sort all expected nodes into kinds."""
+    gpu, told, ranks_on = placement.placed.gpu, placement.facts_by_node, placement.ranks_on
+    found: dict[Hashable, list[Node]] = {}
+    for node in placement.nodes[: placement.expected]:
+        machine, ranks = node.machine, ranks_on.get(node.index, ())
+        gpus = tuple([gpu[rank] for rank in ranks])
+        own = node.index in told or (machine is not None and is_own(machine))
+        key: Hashable = node.index if own else None if machine is None else look(machine)
+        found.setdefault((key, gpus), []).append(node)
+    return list(found.values())
+
+
+def is_own(machine: Machine) -> bool:
+    """It shows something that no other machine does."""
+    return bool(
+        machine.observed
+        or machine.conflicts
+        or machine.two_uuids
+        or machine.twins
+        or any(state.busy or state.strayed for state, _ in machine.states)
+    )
+
+
+def look(machine: Machine) -> tuple[Any, ...]:
+    """What rules see of a machine; of equal parts one object is kept over all machines."""
+    return (
+        id(machine.shape),
+        id(machine.software),
+        id(machine.coverage),
+        id(machine.numbering),
+        id(machine.fabric),
+        tuple(map(id, machine.environments)),
+        tuple(map(id, machine.limits)),
+        tuple(map(id, machine.verbs)),
+        tuple(map(id, machine.model)),
+        tuple([state_key(state, ties) for state, ties in machine.states]),
+        machine.files,
+        machine.faults,
+        machine.untied,
+        machine.has_claims,
+        len(machine.gpus),
+    )
+
+
+def state_key(state: NodeState, ties: list[int] | None) -> tuple[Any, ...]:
+    """What rules see of one view of a machine's state."""
+    clock = state.clock
+    error = 0.0 if clock is None or clock.error_seconds is None else clock.error_seconds
+    return (
+        id(state.idle),
+        state.matched,
+        id(state.ports),
+        id(state.netdevs),
+        clock is not None and clock.synchronised,
+        sum(error > limit for limit in SKEW_S),
+        None if ties is None else tuple(ties),
+    )
