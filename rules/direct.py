@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Literal
 
-from topocheck.ask import TOPO, Ask
+from topocheck.ask import TOPO, Ask, Device
 from topocheck.domain import in_one_domain
 from topocheck.hardware import Shape
 from topocheck.models import spans_hosts
@@ -33,24 +33,27 @@ BY_PLUGIN = frozenset({"efa", "slingshot"})
 """Kinds of device whose plugin reaches GPU memory in its own way."""
 TRANSLATES = ("DMA", "DMA-FQ")
 """Types of IOMMU groups whose addresses only the IOMMU can translate."""
-ON_THE_WAY: tuple[tuple[Literal["redirecting", "translating", "validating"], str, str], ...] = (
+ON_THE_WAY: tuple[tuple[Literal["redirecting", "translating", "validating"], str, str, str], ...] = (
     (
         "redirecting",
         "access control redirects",
-        "sends their traffic up to the root complex: GPUDirect and peer access are slow there, or hang",
+        "send traffic up to the root complex",
+        "GPUDirect and peer access are slow there, or hang",
     ),
     (
         "translating",
         "access control but for ATS",
-        "sends up to the root complex what the devices do not translate themselves (ATS)",
+        "send traffic up to the root complex",
+        "only what the devices translate themselves (ATS) goes directly",
     ),
     (
         "validating",
         "source validation",
-        "checks who sends: by itself that redirects nothing, and shows that ACS was not cleared",
+        "check who sends",
+        "that alone redirects nothing, and shows that ACS was not cleared",
     ),
 )
-"""What access control does on a way, its short name and what follows, the worst first; one is told."""
+"""What access control does on a way: short name, what happens and what follows, the worst first."""
 
 
 def coherent(node: Node) -> bool:
@@ -106,7 +109,8 @@ def gpudirect_has_what_it_needs(ask: Ask, node: Node) -> Iterator[Finding]:
     if any(fact.kind == "gdr-enabled" for fact in facts):
         return
     need = needed(placement, node)
-    if node.shape and need and need.devices and kinds_of(node.shape, need) <= BY_PLUGIN:
+    kinds = {node.shape.hardware.nics[hca.nic].kind for hca in need.devices} if node.shape and need else set()
+    if kinds and kinds <= BY_PLUGIN:
         ask.gap("whether the plugin of the fabric reaches GPU memory", [node.name], LOG)
         return
     levels = settings_of(placement, node, LEVEL)
@@ -116,11 +120,6 @@ def gpudirect_has_what_it_needs(ask: Ask, node: Node) -> Iterator[Finding]:
         return
     yield from without_module(ask, node)
     yield from too_far(ask, node, need, levels)
-
-
-def kinds_of(shape: Shape, need: Needed) -> set[str | None]:
-    """Kinds of the devices that a job needs."""
-    return {shape.hardware.nics[hca.nic].kind for hca in need.devices}
 
 
 def refusals(facts: list[LogFact]) -> list[LogFact]:
@@ -245,7 +244,7 @@ def tells_distances(shape: Shape) -> bool:
 
 def beyond(node: Node, far: dict[int, str], levels: tuple[Setting, ...], allowed: str) -> Finding:
     """GPUs whose NIC is out of reach."""
-    names = [f"{node.gpu_name(gpu)} ({kind})" for gpu, kind in far.items()]
+    names = [f"GPU{Device(node, gpu).index} ({kind})" for gpu, kind in far.items()]
     limit = f"{levels[0]} allows less" if levels else "NCCL allows PXB unless told otherwise"
     return Finding(
         message=f"the nearest NIC of {first(names, 4)} of {node} is out of GPUDirect's reach: {limit}. What "
@@ -316,7 +315,7 @@ def unseen(placement: Placement, node: Node) -> str:
 
 def controlled(node: Node, paths: list[tuple[Way, PeerPath]]) -> Iterator[Finding]:
     """Access control on the ways. What only checks the sender is a warning, and so is what ATS may pass."""
-    for kind, cause, effect in ON_THE_WAY:
+    for kind, cause, does, follows in ON_THE_WAY:
         found = [(way.words, getattr(path, kind)) for way, path in paths if getattr(path, kind)]
         if not found:
             continue
@@ -324,8 +323,8 @@ def controlled(node: Node, paths: list[tuple[Way, PeerPath]]) -> Iterator[Findin
         controls = first(sorted({word for bridge in bridges.values() for word in bridge.acs or ()}))
         ways = [words for words, _ in found]
         yield Finding(
-            message=f"access control (ACS: {controls}) at {len(bridges)} bridges between {first(ways, 2)} of "
-            f"{node} {effect}",
+            message=f"{len(bridges)} bridges of {node} {does} between {first(ways, 2)} (access control: "
+            f"{controls}): {follows}",
             fix="switch ACS off in the firmware, or clear it at those bridges after each boot "
             "(setpci -s BRIDGE ECAP_ACS+0x6.w=0000)",
             cause=cause,

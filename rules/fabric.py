@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
-from typing import Any
 
 from topocheck.ask import NVLINK, TOPO, Ask, Device
 from topocheck.domain import shares_clique
+from topocheck.kinds import kinds
 from topocheck.models import nvlinks_by_design, spans_hosts
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
@@ -132,41 +132,17 @@ def imex_faults(placement: Placement, group: Reliance) -> Iterator[Finding]:
             )
 
 
-def managed(placement: Placement) -> Situations[Load] | NotApplicable:
-    """Nodes with ranks, unless none has NVSwitches that a manager of its own looks after."""
-    nodes = placement.nodes[: placement.expected]
-    boards = {board(node): node for node in nodes}
-    if all(switched(node) is False for node in boards.values()):
+def managed(placement: Placement) -> Situations[Node] | NotApplicable:
+    """All nodes, unless none has NVSwitches that a manager of its own looks after."""
+    if all(switched(alike[0]) is False for alike in kinds(placement)):
         return NotApplicable("no node has NVSwitches of its own")
-    return by_statements(placement, "managed loads", lambda n: (board(n), n.machine and n.machine.software))
-
-
-def board(node: Node) -> Hashable:
-    """What tells of a node whether it has NVSwitches, and whether its fabric was set up."""
-    states = tuple([fabric.state for fabric, _ in reports(node)])
-    return node.kind, node.models, states, told(node, "nvswitches")
+    return dict(enumerate(kinds(placement)))
 
 
 def told(node: Node, *kinds: str) -> tuple[LogFact, ...]:
     """Statements of these kinds in what a node's programs and listings say."""
     observed = node.machine.observed if node.machine else ()
     return tuple(fact for seen, _ in observed for fact in seen.facts if fact.kind in kinds)
-
-
-def by_statements(placement: Placement, name: str, kind: Callable[[Node], Any]) -> dict[Hashable, list[Load]]:
-    """Nodes with ranks by a kind of theirs; one whose log speaks stands by itself."""
-
-    def sort(_: Placement) -> dict[Hashable, list[Load]]:
-        found: dict[Hashable, list[Load]] = {}
-        for key, alike in loads(placement).items():
-            for load in alike:
-                node = load.node
-                speaks = node is not None and node.index in placement.facts_by_node
-                own = None if node is None else node.index if speaks else kind(node)
-                found.setdefault((key, own), []).append(load)
-        return found
-
-    return placement.keep(name, sort)
 
 
 def switched(node: Node) -> bool | None:
@@ -191,14 +167,11 @@ def switched(node: Node) -> bool | None:
 
 
 @rule("NV004", "the fabric manager runs, of the driver's version", over=managed, severity="warning")
-def manager_runs(ask: Ask, load: Load) -> Iterator[Finding]:
+def manager_runs(ask: Ask, node: Node) -> Iterator[Finding]:
     """A fabric that was set up had a manager of the right version: another one refuses to start."""
-    ask.rest_on(ask.placement.placed.basis)
-    node = load.node
-    if node is None or node.machine is None:
-        ask.gap("the fabric manager", [node.name if node else "ranks without a node"], QUERY, part="software")
-        return
-    wrong = list(manager_faults(node))
+    ask.know()
+    board = switched(node)
+    wrong = list(manager_faults(node)) if board is not False else []
     if wrong:
         yield Finding(
             message=f"the fabric manager of {node} {' and '.join(words for words, _ in wrong)}: without it "
@@ -208,13 +181,12 @@ def manager_runs(ask: Ask, load: Load) -> Iterator[Finding]:
             cause="fabric manager",
             subjects=(node.name,),
             evidence=tuple(evidence for _, evidence in wrong),
-            ranks=load.ranks,
+            ranks=tuple(ask.placement.ranks_on.get(node.index, ())),
             mark="gpu",
         )
-        return
-    if switched(node) is None:
+    elif board is None:
         ask.gap("whether the board has NVSwitches", [node.name], TOPO, part="links")
-    elif switched(node) and not manager_seen(node):
+    elif board and not manager_seen(node):
         supply = "systemctl status nvidia-fabricmanager, or nvidia-smi -q, given as NODE=FILE"
         ask.gap("the fabric manager", [node.name], supply, part="fabric")
 
@@ -254,7 +226,17 @@ def linked(placement: Placement) -> Situations[Load] | NotApplicable:
         return bare
     if not placement.unplaced and all(len(ranks) == 1 for ranks in placement.ranks_on.values()):
         return NotApplicable("each node has one rank")
-    return by_statements(placement, "linked loads", lambda _: None)
+    return placement.keep("linked loads", linked_loads)
+
+
+def linked_loads(placement: Placement) -> dict[Hashable, list[Load]]:
+    """Nodes with ranks by hardware; one whose log speaks stands by itself."""
+    found: dict[Hashable, list[Load]] = {}
+    for key, alike in loads(placement).items():
+        for load in alike:
+            speaks = load.node is not None and load.node.index in placement.facts_by_node
+            found.setdefault((key, load.node.index if load.node and speaks else None), []).append(load)
+    return found
 
 
 REASONS = {

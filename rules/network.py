@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from topocheck.ask import Ask
 from topocheck.domain import in_one_domain
 from topocheck.hca import is_up
+from topocheck.kinds import by_kind
 from topocheck.needed import need_kind, needed
 from topocheck.netplugin import Lack, lack_of, need_of
 from topocheck.placement import Node, Placement
@@ -34,12 +35,7 @@ def networked_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
 
 def find_networked(placement: Placement) -> dict[Hashable, list[Node]]:
     """Nodes by what they say, those that say nothing by hardware, variables and means of RDMA."""
-    found: dict[Hashable, list[Node]] = {}
-    for node in placement.nodes:
-        speaks = node.index in placement.facts_by_node
-        key = node.index if speaks else rdma_kind(placement, node) if node.machine else None
-        found.setdefault(key, []).append(node)
-    return found
+    return by_kind(placement, lambda node: rdma_kind(placement, node) if node.machine else None, others=True)
 
 
 @rule("NET009", "RDMA can be opened where the ranks run", over=networked_nodes, severity="error")
@@ -138,24 +134,31 @@ def sorted_by_layer(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ..
 
 
 def sites(placement: Placement) -> Situations[Node | Boundary] | NotApplicable:
-    """Nodes by the devices they use, then pairs of nodes that groups join, those that agree as one."""
+    """Nodes by the devices they use, then the pairs of nodes that groups join and no layer does."""
     nodes = networked_nodes(placement)
     return nodes if isinstance(nodes, NotApplicable) else placement.keep("sites", find_sites)
 
 
 def find_sites(placement: Placement) -> dict[Hashable, list[Node | Boundary]]:
-    """Sort nodes and pairs of nodes into situations. Pairs with an unknown end are the nodes' own gap."""
-    found: dict[Hashable, list[Node | Boundary]] = {}
-    known: list[frozenset[str]] = []
-    for node in placement.nodes:
-        layers = layers_of(placement, node)
-        known.append(frozenset(layers.names) if layers else frozenset())
-        found.setdefault(need_kind(placement, node) if layers else None, []).append(node)
+    """Sort nodes into situations. Pairs with an unknown end are the nodes' own gap."""
+    nodes = by_kind(
+        placement,
+        lambda node: need_kind(placement, node) if layers_of(placement, node) else None,
+        others=True,
+    )
+    found: dict[Hashable, list[Node | Boundary]] = {key: list(alike) for key, alike in nodes.items()}
+    known: dict[int, frozenset[str]] = {}
+    for alike in nodes.values():
+        layers = layers_of(placement, alike[0])
+        if layers is not None:
+            known.update(dict.fromkeys([node.index for node in alike], frozenset(layers.names)))
+    if frozenset.intersection(*known.values()) if known else True:
+        return found
     pairs = crossings(placement)
     for key, (pair, *_) in pairs.items() if not isinstance(pairs, NotApplicable) else ():
-        if pair.a is not None and pair.b is not None and known[pair.a.index] and known[pair.b.index]:
-            agree = known[pair.a.index] & known[pair.b.index]
-            found.setdefault("agree" if agree else ("pair", key), []).append(pair)
+        ends = [known.get(node.index) for node in (pair.a, pair.b) if node is not None]
+        if len(ends) == 2 and ends[0] and ends[1] and not ends[0] & ends[1]:
+            found["pair", key] = [pair]
     return found
 
 

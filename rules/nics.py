@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
@@ -12,6 +12,7 @@ from topocheck.ask import Ask
 from topocheck.domain import in_one_domain
 from topocheck.hardware import NEAREST_FIRST, Shape
 from topocheck.hca import is_up
+from topocheck.kinds import by_kind, kinds
 from topocheck.majority import Split, split
 from topocheck.needed import filter_kind, hca_settings, needed
 from topocheck.placement import Node, Placement
@@ -107,15 +108,11 @@ def compared_sets(placement: Placement) -> Situations[Placement] | NotApplicable
 
 def sets_of(placement: Placement) -> dict[int, NicSet]:
     """NICs that the job may take, by the identity of the machine; equal nodes share one set."""
-    kept: dict[Hashable, NicSet | None] = {}
     found: dict[int, NicSet] = {}
-    for node in placement.nodes[: placement.expected]:
-        kind = filter_kind(placement, node)
-        if kind not in kept:
-            kept[kind] = set_of(placement, node)
-        own = kept[kind]
-        if own is not None and node.machine is not None:
-            found[id(node.machine)] = own
+    for alike in by_kind(placement, lambda node: filter_kind(placement, node)).values():
+        own = set_of(placement, alike[0])
+        if own is not None:
+            found.update({id(node.machine): own for node in alike})
     return found
 
 
@@ -137,24 +134,27 @@ def set_of(placement: Placement, node: Node) -> NicSet | None:
 
 @rule("NET010", "the set of NICs is the same on all nodes", over=compared_sets, severity="warning")
 def same_nics(ask: Ask, placement: Placement) -> Iterator[Finding]:
-    """Number, kind and link layer, then places, then which name is where, then rates: the first difference."""
+    """Number, kind and link layer, then places, then which name is where, then rates, to the first odd one."""
     ask.know()
     sets = placement.keep("NIC sets", sets_of)
     nodes = placement.nodes[: placement.expected]
     if silent := [node.name for node in nodes if node.machine is None or id(node.machine) not in sets]:
         ask.gap("the whole list of RDMA devices", silent, PROBE, part="nics")
     views = list(dict.fromkeys(sets.values()))
-    for what, entries in aspects(ask, views, rates=any(needed(placement, node) is None for node in nodes)):
+    for what, entries in aspects(
+        ask, views, rates=any(needed(placement, alike[0]) is None for alike in kinds(placement))
+    ):
         values = {view: entries(view) for view in views}
+        if len(set(values.values())) < 2:
+            continue
         found = split(placement, lambda machine, v=values: v.get(sets.get(id(machine))))  # type: ignore[misc]
-        if found.odd:
-            yield difference(what, found)
-            return
+        yield difference(what, found)
+        return
 
 
 def aspects(ask: Ask, views: Sequence[NicSet], *, rates: bool) -> Iterator[tuple[str, Aspect]]:
     """What can be compared with what all nodes show, coarse before fine."""
-    yield "the set of NICs", kinds(views)
+    yield "the set of NICs", makes(views)
     names = len({view.names for view in views}) < 2
     addresses = same_addresses(views)
     gpus = {view.shape.gpus for view in views if view.shape is not None}
@@ -171,7 +171,7 @@ def aspects(ask: Ask, views: Sequence[NicSet], *, rates: bool) -> Iterator[tuple
         yield "the rates of the NICs", lambda view: view.rates
 
 
-def kinds(views: Sequence[NicSet]) -> Aspect:
+def makes(views: Sequence[NicSet]) -> Aspect:
     """Kind, link layer and number of ports of each device, as far as every view shows them of all."""
     nics = [nic for view in views for nic in view.nics]
     by_kind = all(nic.kind for nic in nics)
@@ -202,7 +202,7 @@ def difference(what: str, found: Split[Entries]) -> Finding:
         return " and ".join(list((Counter(entries) - shared).elements())[:MOST_NAMED]) or "without these"
 
     return Finding(
-        message=f"{found.told(what, spelled)}: NCCL pairs NICs by their order, so that rails may cross",
+        message=f"{found.told(what, spelled)}. NCCL pairs NICs by their order: rails may cross",
         fix="repair or replace the missing or misplaced NIC, or select the same ones on each node by its own "
         "names with NCCL_IB_HCA",
         cause=what,

@@ -205,11 +205,10 @@ def by_container(placement: Placement) -> Situations[TensorGroup] | NotApplicabl
 
 
 def home_kind(_: Placement, node: Node) -> Hashable:
-    """Limits, with the containers that they were seen in, and how GPUs were counted."""
-    machine = node.machine
-    return (
-        None if machine is None else (tuple(map(id, machine.limits)), machine.has_claims, machine.numbering)
-    )
+    """How many containers its ranks were seen in, and how their GPUs were counted."""
+    limits = own_limits(node)
+    numbering = node.machine.numbering if node.machine is not None else ()
+    return len(containers(limits)), bool(limits), shares_home(limits), numbering
 
 
 @rule("TP007", "members of a TP group can open each other's memory", over=by_container, severity="warning")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from topocheck.ask import Ask
 from topocheck.domain import in_one_domain
 from topocheck.hca import Hca, is_up
+from topocheck.kinds import by_kind
 from topocheck.needed import Needed, need_kind, needed
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
@@ -44,16 +45,29 @@ def by_need(placement: Placement) -> Situations[Node] | NotApplicable:
 
 def find_needing(placement: Placement) -> dict[Hashable, list[Node]] | NotApplicable:
     """Sort the nodes with ranks, less those that proven need no port."""
-    nodes = [n for n in placement.nodes if placement.unplaced or n.index in placement.ranks_on]
-    if in_one_domain(placement, nodes):
+    if in_one_domain(placement, [n for n in placement.nodes if carries_ranks(placement, n)]):
         return NotApplicable("all nodes lie in one NVLink domain")
-    found: dict[Hashable, list[Node]] = {}
-    for node in nodes:
-        key = (need_kind(placement, node), rdma_kind(placement, node)) if node.machine else None
-        found.setdefault(key, []).append(node)
-    reasons = {key: spared(placement, alike[0]) for key, alike in found.items()}
+    found = by_kind(placement, lambda node: port_kind(placement, node), others=True)
+    reasons = {
+        key: spared(placement, alike[0]) if carries_ranks(placement, alike[0]) else "no rank"
+        for key, alike in found.items()
+    }
     needing = {key: alike for key, alike in found.items() if not reasons[key]}
-    return needing or NotApplicable(first(sorted({reason for reason in reasons.values() if reason}), 2))
+    return needing or NotApplicable(first(sorted(set(reasons.values())), 2))
+
+
+def carries_ranks(placement: Placement, node: Node) -> bool:
+    """A rank is on the node, or may be."""
+    return bool(placement.unplaced) or node.index in placement.ranks_on
+
+
+def port_kind(placement: Placement, node: Node) -> Hashable:
+    """What is known of the need, of the ports, of their subnet managers, and of RDMA as such."""
+    if node.machine is None:
+        return carries_ranks(placement, node)
+    managers = tuple([id(state.ports) for state, _ in node.machine.states])
+    own = need_kind(placement, node), rdma_kind(placement, node), managers
+    return (*own, carries_ranks(placement, node))
 
 
 def spared(placement: Placement, node: Node) -> str:
@@ -111,15 +125,10 @@ def by_manager(placement: Placement) -> Situations[Node] | NotApplicable:
 
 
 def find_managed(placement: Placement) -> dict[Hashable, list[Node]] | NotApplicable:
-    """Sort nodes further by what their ports say, less those without InfiniBand."""
+    """Leave out the nodes without InfiniBand."""
     nodes = by_need(placement)
-    found: dict[Hashable, list[Node]] = {}
-    for key, alike in nodes.items() if not isinstance(nodes, NotApplicable) else ():
-        if not without_infiniband(alike[0]):
-            for node in alike:
-                states = node.machine.states if node.machine else ()
-                told = tuple([id(state.ports) for state, _ in states])
-                found.setdefault((key, told), []).append(node)
+    items = nodes.items() if not isinstance(nodes, NotApplicable) else ()
+    found = {key: list(alike) for key, alike in items if not without_infiniband(alike[0])}
     return found or NotApplicable("no node has an InfiniBand port")
 
 

@@ -187,8 +187,8 @@ def unusable(
         for port, words in faults.items()
     ]
     return Finding(
-        message=f"{how} {node}: entry {index or 0} of {name}{taken} {fault}{others}, and RDMA connections to other "
-        "nodes fail or hang",
+        message=f"{how} {node}: entry {index or 0} of {name}{taken} {fault}{others}, and RDMA connections to "
+        "other nodes fail or hang",
         fix=f"unset {INDEX} where NCCL is 2.21 or newer, which chooses for each port, or set it on each node "
         f"(nccl.conf). {advice}",
         cause="GID index in use" if chosen else "GID that NCCL takes",

@@ -119,7 +119,7 @@ CASES: dict[str, Made] = {
         (TWO, pair(environment={})),
         ONE,
         "error",
-        ("node-a", "mlx5_10", "mlx5_11", "NCCL_IB_HCA==mlx5_0,mlx5_1"),
+        ("node-a", "mlx5_10", "mlx5_11", "`=mlx5_0,mlx5_1`"),
     ),
     "NET006": Made(
         (TWO, netted()),

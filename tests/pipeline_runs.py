@@ -14,9 +14,10 @@ from topocheck.pipeline.trace_units import UnitTraces
 from topocheck.pipeline.waits import report
 from topocheck.pipeline.waits_report import WaitsReport
 
-__all__ = ["Line", "as_text", "blocking", "judged", "read", "training"]
+__all__ = ["HOSTS", "MS", "Line", "as_text", "blocking", "judged", "read", "there_and_back", "training"]
 
 MS = 1_000_000
+HOSTS = ["blue-1", "blue-2"]
 Line = dict[str, Any]
 
 
@@ -75,6 +76,26 @@ def training(forward_ms: Sequence[float], microbatches: int = 8, iterations: int
                     line |= {"pass": "backward" if backward else "forward"}
                     line |= {"compute_start_ns": begin, "compute_end_ns": before}
                     lines.append(line)
+    return [_whole(line) for line in lines]
+
+
+def there_and_back(link_ms: float = 2, units: int = 10) -> list[Line]:
+    """A forward pass over two hosts, and a backward pass that comes back."""
+    lines: list[Line] = []
+    free = [1000.0, 1000.0]
+    for unit in range(units):
+        at = free[0]
+        steps = [(0, "forward", 5.0), (1, "forward", 5.0), (1, "backward", 10.0), (0, "backward", 10.0)]
+        before: float | None = None
+        for stage, way, length in steps:
+            line: Line = {"unit": unit, "stage": stage, "host": HOSTS[stage], "pass": way}
+            if before is not None and lines[-1]["stage"] != stage:
+                lines[-1] |= {"send_start_ns": before, "send_end_ns": before + link_ms}
+                line |= {"receive_start_ns": free[stage], "receive_end_ns": before + link_ms}
+                at = before + link_ms
+            line |= {"compute_start_ns": at, "compute_end_ns": at + length}
+            at = before = free[stage] = at + length
+            lines.append(line)
     return [_whole(line) for line in lines]
 
 

@@ -73,7 +73,8 @@ def _on_cpu(line: Line, ranks: Sequence[int]) -> list[Event]:
     for side, call, wait, step in (("receive", "recv_", "recv", -1), ("send", "send", "send", 1)):
         if f"{side}_end_ns" in line:
             begun, done = line[f"{side}_start_ns"], line[f"{side}_end_ns"]
-            inputs = ["", "", str(ranks[line["stage"] + step]), "0"]
+            back = -1 if line.get("pass") == "backward" else 1
+            inputs = ["", "", str(ranks[line["stage"] + step * back]), "0"]
             events.append(
                 _event("cpu_op", f"c10d::{call}", begun, begun + 1000, **{"Concrete Inputs": inputs})
             )

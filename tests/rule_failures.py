@@ -15,10 +15,14 @@ import made_capacity
 import made_devices
 import made_direct
 import made_evidence
+import made_fabric
 import made_limits
 import made_occupancy
+import made_path
 import made_ports
+import made_rails
 import made_selection
+import made_settings
 import made_versions
 import msgspec
 
@@ -430,10 +434,14 @@ FAILURES: dict[str, Job] = {
         made_devices,
         made_direct,
         made_evidence,
+        made_fabric,
         made_limits,
         made_occupancy,
+        made_path,
         made_ports,
+        made_rails,
         made_selection,
+        made_settings,
         made_versions,
     )
     for rule, job in family.FAILURES.items()

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from real import require
 from shell import COMMAND, Ran, topocheck
 
+from topocheck.answer import Declared
 from topocheck.checklist import Gate
-from topocheck.cli.verify import Declared, check
+from topocheck.cli.verify import check
 from topocheck.errors import TopocheckError
 from topocheck.gather.files import arguments, gather
 from topocheck.inventory import Inventory

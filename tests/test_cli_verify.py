@@ -306,7 +306,7 @@ def test_a_bug_of_topocheck_is_exit_3_and_one_sentence() -> None:
     broken = (
         sys.executable,
         "-c",
-        "import topocheck.cli.verify as v, topocheck.cli.main as m; v.place = None; m.main()",
+        "import topocheck.answer as v, topocheck.cli.main as m; v.place = None; m.main()",
     )
     ran = topocheck("verify", "--plan", "plan.yaml", "nodes.jsonl", command=broken)
     assert (ran.code, ran.out) == (3, "")

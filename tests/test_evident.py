@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from shell import topocheck
 from stating import Fact, launch, said
 
+from topocheck.answer import Declared
 from topocheck.checklist import Gate
-from topocheck.cli.verify import Declared, check
+from topocheck.cli.verify import check
 from topocheck.errors import UsageError
 from topocheck.evident import evident
 from topocheck.formula import ranks_of_sizes

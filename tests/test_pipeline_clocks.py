@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_runs import MS, Line, as_text, blocking, judged, read
+from pipeline_runs import HOSTS, MS, Line, as_text, blocking, judged, read, there_and_back
 
 from topocheck.errors import InputError
 from topocheck.pipeline.clocks import HostClock, align
 from topocheck.snapshot import Clock
-
-HOSTS = ["blue-1", "blue-2"]
 
 
 def shifted(lines: list[Line], host: str, by_ms: float) -> list[Line]:
@@ -23,26 +21,6 @@ def shifted(lines: list[Line], host: str, by_ms: float) -> list[Line]:
         }
         for line in lines
     ]
-
-
-def there_and_back(link_ms: float = 2, units: int = 10) -> list[Line]:
-    """A forward pass over two hosts, and a backward pass that comes back."""
-    lines: list[Line] = []
-    free = [1000.0, 1000.0]
-    for unit in range(units):
-        at = free[0]
-        steps = [(0, "forward", 5.0), (1, "forward", 5.0), (1, "backward", 10.0), (0, "backward", 10.0)]
-        before: float | None = None
-        for stage, way, length in steps:
-            line: Line = {"unit": unit, "stage": stage, "host": HOSTS[stage], "pass": way}
-            if before is not None and lines[-1]["stage"] != stage:
-                lines[-1] |= {"send_start_ns": before, "send_end_ns": before + link_ms}
-                line |= {"receive_start_ns": free[stage], "receive_end_ns": before + link_ms}
-                at = before + link_ms
-            line |= {"compute_start_ns": at, "compute_end_ns": at + length}
-            at = before = free[stage] = at + length
-            lines.append(line)
-    return [{k: round(v * MS) if k.endswith("_ns") else v for k, v in line.items()} for line in lines]
 
 
 def test_one_host_has_one_clock() -> None:

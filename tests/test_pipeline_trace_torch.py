@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_runs import MS, blocking, judged
+from pipeline_runs import HOSTS, MS, blocking, judged, there_and_back
 from profiler_traces import BASE_NS, write_profiles
 
 from topocheck.errors import InputError, TopocheckError, UsageError
@@ -127,7 +127,15 @@ def test_a_stage_without_a_trace_is_named(tmp_path: Path) -> None:
         read_traces([str(tmp_path)], [(0, 7)])
 
 
-def test_a_collective_of_one_stage_is_computing_and_one_that_joins_stages_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", ["[0, 1, 2]", "", "[0, 1, ..., 2]"])
+def test_a_collective_of_one_stage_is_computing_and_one_that_may_join_stages_is_not(
+    tmp_path: Path, ranks: str
+) -> None:
+    def join(document: dict[str, Any]) -> None:
+        for event in document["traceEvents"]:
+            if event["args"].get("Collective name") == "allreduce":
+                event["args"]["Process Group Ranks"] = ranks
+
     for path in write_profiles(tmp_path, SLOW, "nccl"):
         changed(path, join)
     assert [round(time) for time in stage_times(traces(tmp_path))] == [
@@ -135,11 +143,17 @@ def test_a_collective_of_one_stage_is_computing_and_one_that_joins_stages_is_not
     ]
 
 
-def join(document: dict[str, Any]) -> None:
-    """Make tensor parallel collectives such of all ranks."""
-    for event in document["traceEvents"]:
-        if event["args"].get("Collective name") == "allreduce":
-            event["args"]["Process Group Ranks"] = "[0, 1, 2]"
+def test_what_comes_back_is_the_backward_pass_of_the_same_unit_and_aligns_clocks(tmp_path: Path) -> None:
+    write_profiles(tmp_path, there_and_back(), hosts=dict(enumerate(HOSTS)))
+    trace = traces(tmp_path)
+    assert [round(time) for time in stage_times(trace)] == [15 * MS, 15 * MS]
+    assert [stage.host for stage in trace.stages] == HOSTS
+    keys = {(str(number), backward) for number in range(10) for backward in (False, True)}
+    assert [{unit.key for unit in stage.units} for stage in trace.stages] == [keys, keys]
+    report = judged(trace)
+    assert report.clocks[1].basis == "transfers in both directions"
+    assert report.bubble is not None
+    assert (report.bubble.units, report.bubble.rounds) == (10, 10)
 
 
 def test_two_tensors_of_one_boundary_are_one_transfer(tmp_path: Path) -> None:
@@ -283,6 +297,13 @@ def test_times_that_are_none_are_told(tmp_path: Path, change: dict[str, object],
 def test_json_without_events_is_refused(text: bytes) -> None:
     with pytest.raises(InputError, match="holds no traceEvents"):
         EventFile(io.BytesIO(text), "t")
+
+
+def test_a_stage_that_did_nothing_is_refused(tmp_path: Path) -> None:
+    paths = write_profiles(tmp_path, SLOW)
+    changed(paths[2], lambda document: document.update(traceEvents=[]))
+    with pytest.raises(InputError, match="holds no unit of work of stage 2"):
+        traces(tmp_path)
 
 
 def test_a_trace_without_transfers_is_refused(tmp_path: Path) -> None:

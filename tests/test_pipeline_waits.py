@@ -153,6 +153,12 @@ def test_what_is_not_recorded_is_unknown_and_says_what_would_tell() -> None:
     assert named(report(one_end)) == [("boundary", "stage 1 -> 2")]  # the other end stopped computing
 
 
+def test_units_that_share_no_id_are_unpaired_and_have_no_bubble() -> None:
+    found = report([line | {"unit": f"{line['unit']}-{line['stage']}"} for line in SLOW_LINK])
+    assert (found.bubble, found.findings, found.status) == (None, [], "unknown")
+    assert "the other end of a transfer is not in the trace" in found.gaps[0]
+
+
 def test_one_stage_alone_is_split_and_has_no_bubble() -> None:
     found = report(blocking([10], units=5, arrival_ms=40))
     assert found.bubble is None

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 
 import made_direct
+import made_fabric
 import made_limits
+import made_path
 import made_ports
+import made_rails
+import made_settings
 import made_versions
 import pytest
 from build import answer, report, text_of
@@ -45,8 +49,12 @@ WARNINGS = {
     "OBS002",
     "OBS009",
     *made_direct.WARNINGS,
+    *made_fabric.WARNINGS,
     *made_limits.WARNINGS,
+    *made_path.WARNINGS,
     *made_ports.WARNINGS,
+    *made_rails.WARNINGS,
+    *made_settings.WARNINGS,
     *made_versions.WARNINGS,
 }
 """Rules whose findings are warnings unless they say otherwise."""

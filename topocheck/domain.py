@@ -13,7 +13,7 @@ from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
 from topocheck.snapshot import JobFact
 
-__all__ = ["domain_of", "in_one_domain", "shares_clique", "told_apart"]
+__all__ = ["domain_of", "domains_of", "in_one_domain", "shares_clique", "told_apart"]
 
 ZERO = "0" * 32
 COMPLETED = "completed"
@@ -30,6 +30,11 @@ def domain_of(node: Node) -> str | bool | None:
         return False
     states = {(fabric.state or "").lower() for fabric, _ in node.machine.fabric} if node.machine else set()
     return shown if states == {COMPLETED} and spans == {True} else None
+
+
+def domains_of(placement: Placement) -> list[str | bool | None]:
+    """`domain_of` all nodes by their index."""
+    return placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
 
 
 def reported(node: Node) -> str | bool | None:
@@ -53,7 +58,7 @@ def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
     """Whether these nodes lie in one NVLink domain: proven, disproven, or not known."""
     if placement.seen.communicators and shares_clique(placement, nodes):
         return True
-    proven = placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
+    proven = domains_of(placement)
     domains = [proven[node.index] for node in nodes]
     if False in domains:
         return False
@@ -67,6 +72,8 @@ def shares_clique(placement: Placement, nodes: Sequence[Node]) -> bool:
     """One communicator whose active MNNVL clique has all its ranks holds all these nodes."""
     wanted = {node.index for node in nodes}
     for comm in placement.seen.communicators.values():
+        if not comm.cliques:
+            continue
         members = {placement.node_of.get(member.machine) for member in comm.everyone()}
         for _, size in comm.cliques:
             if size == comm.size and comm.whole and wanted <= members:

@@ -52,7 +52,7 @@ def misspelt(value: HcaFilter, odd: Sequence[HcaEntry]) -> Fault:
         "marks inside the list",
         f"has {first(repr(str(entry)) for entry in odd)} in its list: `^` and `=` count once, in front of "
         "the whole list, and blanks belong to the names, so that entry stands for no device",
-        f"write NCCL_IB_HCA={marks}{clean}",
+        f"set NCCL_IB_HCA to `{marks}{clean}`",
     )
 
 
@@ -98,7 +98,7 @@ def excluding(value: HcaFilter, devices: Devices, *, whole: bool) -> Iterator[Fa
         yield Fault(
             "leaves out more",
             f"leaves out {first(others)} too, which begin with {name}",
-            f"ask for exact names: NCCL_IB_HCA=^={','.join(map(str, value.entries))}",
+            f"ask for exact names: set NCCL_IB_HCA to `^={','.join(map(str, value.entries))}`",
             "warning",
         )
 
@@ -127,7 +127,7 @@ def choosing(value: HcaFilter, devices: Devices, *, whole: bool) -> Iterator[Fau
         yield Fault(
             "selects more",
             f"selects {first(others)} too, which begin with {name}",
-            f"ask for exact names: NCCL_IB_HCA=={','.join(map(str, value.entries))}",
+            f"ask for exact names: set NCCL_IB_HCA to `={','.join(map(str, value.entries))}`",
         )
 
 

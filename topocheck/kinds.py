@@ -19,11 +19,17 @@ SKEW_S = (1.0, 30.0)
 """Clock errors that rules tell apart, in seconds."""
 
 
-def by_kind(placement: Placement, key: Callable[[Node], Hashable]) -> dict[Hashable, list[Node]]:
-    """Expected nodes by what `key` sees of them. It is asked once for each kind, and must see no identity."""
+def by_kind(
+    placement: Placement, key: Callable[[Node], Hashable], *, others: bool = False
+) -> dict[Hashable, list[Node]]:
+    """Expected nodes by what `key` sees of them. It is asked once for each kind, and must see no identity.
+
+    With `others` the hosts that carry ranks and have no place in the plan are asked as well.
+    """
     found: dict[Hashable, list[Node]] = {}
     joined = set()
-    for members in kinds(placement):
+    more = [[node] for node in placement.nodes[placement.expected :]] if others else []
+    for members in [*kinds(placement), *more]:
         situation = key(members[0])
         if situation in found:
             joined.add(situation)
@@ -77,7 +83,7 @@ def look(machine: Machine) -> tuple[Any, ...]:
         tuple(map(id, machine.verbs)),
         tuple(map(id, machine.model)),
         tuple([state_key(state, ties) for state, ties in machine.states]),
-        machine.files,
+        tuple([(file.path, file.kind, file.exists, *file.settings.items()) for file in machine.files]),
         machine.faults,
         machine.untied,
         machine.has_claims,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from topocheck.ask import Device
 from topocheck.hardware import Shape
 from topocheck.needed import needed
 from topocheck.placement import Node, Placement
@@ -95,7 +96,12 @@ def gpu_ways(node: Node, shape: Shape, gpus: tuple[int, ...]) -> Iterator[Way]:
     for a, b in gpu_pairs(node, gpus):
         ends = shape.hardware.gpus[a].pci, shape.hardware.gpus[b].pci
         if ends[0] is not None and ends[1] is not None:
-            yield Way(f"{node.gpu_name(a)} - {node.gpu_name(b)}", ends[0], ends[1], (ends[0], ends[1]))
+            yield Way(
+                f"GPU{Device(node, a).index} - GPU{Device(node, b).index}",
+                ends[0],
+                ends[1],
+                (ends[0], ends[1]),
+            )
 
 
 def nic_ways(placement: Placement, node: Node, shape: Shape, gpus: tuple[int, ...]) -> Iterator[Way]:
@@ -109,7 +115,7 @@ def nic_ways(placement: Placement, node: Node, shape: Shape, gpus: tuple[int, ..
         for place, name in nics.items():
             own = shape.hardware.gpus[gpu].pci
             if own is not None and place is not None and peer_path(shape.hardware, own, place) is not None:
-                yield Way(f"{node.gpu_name(gpu)} - {name}", own, place, (place,))
+                yield Way(f"GPU{Device(node, gpu).index} - {name}", own, place, (place,))
 
 
 def gpu_pairs(node: Node, gpus: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ from topocheck.hardware import Shape
 from topocheck.inventory import Inventory, Machine
 from topocheck.nodeclaims import Numbering, follows, formula_column, in_force, words
 from topocheck.origin import NOTHING_TAKEN, Origin
-from topocheck.plan import BASES, Basis, Plan
+from topocheck.plan import BASES, Basis, Plan, Role
 from topocheck.prediction import placing_facts, predict, predict_visible
 from topocheck.raynodes import RayJob, arrange, column_of, ray_job
 from topocheck.snapshot import JobFact, LogFact
@@ -112,6 +112,12 @@ class _Facts:
     origin: Origin = NOTHING_TAKEN
     """What of the evidence the plan itself was made of."""
     assumptions: list[str] = field(default_factory=list)
+    name: str = ""
+    """Name of the world; empty for the only one."""
+    role: Role | None = None
+    """What this world does where prefill and decode are apart."""
+    worlds: Sequence[Placement] = ()
+    """All worlds of a job that has several, this one among them."""
 
 
 @dataclass(frozen=True)

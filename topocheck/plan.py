@@ -23,6 +23,8 @@ __all__ = [
     "Parallel",
     "Plan",
     "Policy",
+    "PolicyFile",
+    "Role",
     "Waiver",
     "Workload",
     "World",
@@ -30,6 +32,7 @@ __all__ = [
 
 Severity = Literal["error", "warning", "info"]
 Basis = Literal["predicted", "claimed", "observed"]
+Role = Literal["prefill", "decode"]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 """A part of a whole: 0.2 is a fifth."""
 Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
@@ -236,6 +239,8 @@ class World(Declared, frozen=True, kw_only=True):
     """Layers of each of its stages."""
     workload: Workload | None = None
     """What it is given to do."""
+    role: Role | None = None
+    """What it does where prefill and decode are apart; unless given, a name that begins so says it."""
 
 
 class Plan(Declared, frozen=True, kw_only=True):
@@ -269,3 +274,12 @@ class Plan(Declared, frozen=True, kw_only=True):
     """Demands and exceptions."""
     waivers: tuple[Waiver, ...] = ()
     """Findings that are known and borne, each with reason, owner and expiry."""
+
+
+class PolicyFile(Declared, frozen=True, kw_only=True):
+    """What of a plan may stand in a file of its own, for many jobs: what it gives stands instead of the plan's."""
+
+    policy: Policy = Policy()
+    """Demands and exceptions; a key that is given here wins over the plan's."""
+    waivers: tuple[Waiver, ...] = ()
+    """Findings that are known and borne, beside those of the plan."""

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 import yaml
 
+from topocheck import policyfile
 from topocheck.engines import ENGINES
 from topocheck.engines.plugins import offered, third_party
 from topocheck.errors import LayoutError, PlanError
@@ -22,7 +23,19 @@ from topocheck.formula import derive
 from topocheck.hostlist import MAX_NODES, expand
 from topocheck.layeroptions import option
 from topocheck.modelconfig import read_config
-from topocheck.plan import Expect, Layers, Model, NodeRange, Parallel, Plan, Policy, Workload, World
+from topocheck.plan import (
+    Expect,
+    Layers,
+    Model,
+    NodeRange,
+    Parallel,
+    Plan,
+    Policy,
+    PolicyFile,
+    Waiver,
+    Workload,
+    World,
+)
 from topocheck.plancheck import check_plan, of_all_worlds
 from topocheck.spelling import ENGINE_NAMES, KEY_NAMES, suggest
 from topocheck.strictyaml import (
@@ -38,7 +51,7 @@ from topocheck.strictyaml import (
     quoted,
 )
 
-__all__ = ["derive", "parse_plan", "read_plan"]
+__all__ = ["derive", "parse_plan", "parse_policy", "read_plan", "read_policy"]
 
 MAX_BYTES = 1_000_000
 """A plan is a few lines; even the names of 12,500 nodes are 200 kB."""
@@ -48,11 +61,39 @@ DECIMAL = re.compile(r"0|[1-9][0-9]*")
 LIKE_A_NUMBER = re.compile(r"[-+]?[0-9]+([eE][-+]?[0-9]+)?|0o[0-7]+")
 """Unquoted names that pass as text here and are numbers to other readers of YAML: `08`, `1e3`, `0o17`."""
 NOT_IN_A_NAME = re.compile(r"[\s\[\](){},@!&^]")
-RULE = re.compile(r"[A-Z]+[0-9]{0,3}")
+EXAMPLES = {
+    "engine": "vllm",
+    "rule": "NV001",
+    "reason": "spare part ordered, ticket 4711",
+    "owner": "network team",
+    "expires": "2026-12-31",
+}
+"""What may stand for a key that must be there; 2 for all others."""
+OF_A_POLICY = "a policy file has the keys policy and waivers, as a plan has them"
 
 
 def read_plan(path: str | Path) -> Plan:
     """Plan in the file `path`; `-` is standard input. Raises PlanError."""
+    source, text = text_of(path)
+    return parse_plan(text, source)
+
+
+def read_policy(path: str | Path) -> tuple[PolicyFile, frozenset[str]]:
+    """Policy and waivers of the file `path`, and the keys of its policy that are given. Raises PlanError."""
+    source, text = text_of(path)
+    return parse_policy(text, source)
+
+
+def parse_policy(text: str, source: str) -> tuple[PolicyFile, frozenset[str]]:
+    """The same of `text`; `source` names it in errors. Raises PlanError."""
+    root = compose(text, source, start=OF_A_POLICY)
+    stated: PolicyFile = _Reader(source).record(PolicyFile, root, "")
+    keys = next((value.value for key, value in root.value if key.value == "policy"), ())
+    return stated, frozenset(key.value for key, _ in keys)
+
+
+def text_of(path: str | Path) -> tuple[str, str]:
+    """Name and text of a file that is written by hand; `-` is standard input. Raises PlanError."""
     source = "<stdin>" if str(path) == "-" else str(path)
     try:
         if source == "<stdin>":
@@ -70,7 +111,7 @@ def read_plan(path: str | Path) -> Plan:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise PlanError("is not UTF-8 text", path=source, line=line, fix="save it as UTF-8") from error
-    return parse_plan(text, source)
+    return source, text
 
 
 def parse_plan(text: str, source: str) -> Plan:
@@ -113,7 +154,7 @@ class _Reader:
             values = {**of_all_worlds(values.get("worlds")), **values}
         for field in msgspec.structs.fields(kind):
             if field.required and field.name not in values:
-                fix = f"write for instance '{field.name}: {'vllm' if field.name == 'engine' else 2}'"
+                fix = f"write for instance '{field.name}: {EXAMPLES.get(field.name, 2)}'"
                 raise self.error(node, f"no '{field.name}' in {what or 'the plan'}", fix)
         return kind(**values)
 
@@ -269,24 +310,6 @@ class _Reader:
         kind, fix = "a list of numbers or the engine's own text", "write the layers of each stage: [16, 16]"
         return self.text(node, what, kind, fix)
 
-    def optional(self, node: yaml.Node, what: str, _: Any) -> tuple[str, ...]:
-        return tuple(self.rule(item, what) for item in self.items(node, what, "write it as [EV002]"))
-
-    def severity(self, node: yaml.Node, what: str, hint: Any) -> dict[str, Any]:
-        levels = get_args(get_args(hint)[1])
-        return {
-            self.rule(key, what): self.choice(value, f"{what}.{name}", levels)
-            for name, (key, value) in self.entries(node, what).items()
-        }
-
-    def rule(self, node: yaml.Node, what: str) -> str:
-        text = self.text(node, what, "the id of a rule")
-        if RULE.fullmatch(text):
-            return text
-        upper = text.upper()
-        fix = f"did you mean '{upper}'?" if RULE.fullmatch(upper) else "rules are written TP001, families TP"
-        raise self.error(node, f"{quoted(text)} in {what} is neither a rule nor a family", fix)
-
 
 SPECIAL: dict[tuple[type[Any], str], Any] = {
     (Plan, "engine"): _Reader.engine,
@@ -295,12 +318,22 @@ SPECIAL: dict[tuple[type[Any], str], Any] = {
     (Plan, "layers"): _Reader.layers,
     (Plan, "worlds"): _Reader.worlds,
     (Model, "experts"): _Reader.experts,
-    (Policy, "optional"): _Reader.optional,
-    (Policy, "severity"): _Reader.severity,
+    (Plan, "waivers"): policyfile.waivers,
+    (PolicyFile, "waivers"): policyfile.waivers,
+    (Policy, "only"): policyfile.rules,
+    (Policy, "skip"): policyfile.rules,
+    (Policy, "optional"): policyfile.rules,
+    (Policy, "severity"): policyfile.severity,
+    (Policy, "expect_rails"): policyfile.devices,
+    (Waiver, "rule"): policyfile.rule_id,
+    (Waiver, "nodes"): policyfile.nodes,
+    (Waiver, "ranks"): policyfile.ranks,
+    (Waiver, "group"): policyfile.group,
+    (Waiver, "expires"): policyfile.day,
 }
 """Fields that their type alone does not describe."""
 SPECIAL |= {
-    (World, name): read for (kind, name), read in SPECIAL.items() if kind is Plan and name != "worlds"
+    (World, name): read for (kind, name), read in SPECIAL.items() if kind is Plan and name not in ("worlds", "waivers")
 }
 
 PLACES: dict[str, type[Any]] = {
@@ -316,6 +349,8 @@ PLACES: dict[str, type[Any]] = {
 
 def _meant_key(name: str, kind: type[Any]) -> str:
     """What an unknown key of `kind` was meant to be, else the keys that there are."""
+    if kind is PolicyFile and name not in Policy.__struct_fields__:
+        return OF_A_POLICY
     for place, other in PLACES.items():
         if name in other.__struct_fields__:
             return f"it belongs under '{place}'" if place else "it belongs at the top level"

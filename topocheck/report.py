@@ -10,31 +10,43 @@ from typing import Literal
 
 import msgspec
 
+from topocheck.policyreport import BaselineReport, GoneReport, PolicyKey, WaiverReport, WaiverState
+
 __all__ = [
     "SCHEMA",
+    "BaselineReport",
     "Counts",
     "Evidence",
     "GapReport",
+    "GoneReport",
     "GpuReport",
     "GroupReport",
     "InputReport",
     "NodeReport",
     "PlacementReport",
     "Placing",
+    "PolicyKey",
     "RankReport",
     "Report",
     "ReportedFinding",
     "RuleReport",
     "WaiverReport",
+    "WaiverState",
     "WorldReport",
 ]
 
 SCHEMA = "topocheck.report/1"
 
-RuleVerdict = Literal["pass", "fail", "unknown", "not-applicable", "error"]
+RuleVerdict = Literal["pass", "fail", "unknown", "not-applicable", "error", "deselected"]
 Outcome = Literal["pass", "fail", "unknown"]
 ExitReason = Literal[
-    "passed", "findings", "internal_error", "nodes_missing", "evidence_missing", "stale_evidence"
+    "passed",
+    "findings",
+    "internal_error",
+    "nodes_missing",
+    "evidence_missing",
+    "stale_evidence",
+    "rules_deselected",
 ]
 
 
@@ -51,17 +63,6 @@ class Evidence(Part, frozen=True, kw_only=True):
     """Line in that file, from 1; null where there are no lines."""
     fact: str
     """What it says."""
-
-
-class WaiverReport(Part, frozen=True, kw_only=True):
-    """Why a finding does not count."""
-
-    reason: str
-    """The reason given."""
-    owner: str
-    """Who answers for it."""
-    expires: str
-    """Date after which it no longer holds."""
 
 
 class ReportedFinding(Part, frozen=True, kw_only=True):
@@ -83,6 +84,13 @@ class ReportedFinding(Part, frozen=True, kw_only=True):
     """Short name of the cause inside its rule."""
     waiver: WaiverReport | None = None
     """The waiver that keeps it from counting."""
+    known: bool = False
+    """The baseline has it already, which keeps it from counting."""
+
+    @property
+    def counts(self) -> bool:
+        """Neither a waiver nor the baseline keeps it from counting."""
+        return self.waiver is None and not self.known
 
 
 class RuleReport(Part, frozen=True, kw_only=True):
@@ -111,7 +119,7 @@ class RuleReport(Part, frozen=True, kw_only=True):
     unknown: int
     """How many cannot be decided."""
     reason: str
-    """Why it is not applicable, unknown or in error, in one sentence; else empty."""
+    """Why it is not applicable, unknown, in error or deselected, in one sentence; else empty."""
     findings: list[ReportedFinding]
     """What is wrong, worst first."""
     gaps: list[int]
@@ -151,13 +159,18 @@ class Counts(Part, frozen=True, kw_only=True):
     errors: int
     """Findings of severity error that count."""
     warnings: int
-    """Findings of severity warning that count."""
+    """Findings of severity warning that count, and waivers that are unused or expired."""
     infos: int
     """Findings of severity info that count."""
     waived: int
     """Findings that a waiver keeps from counting."""
     required_unknown: int
-    """Required rules with an undecided subject."""
+    """Required rules with an undecided subject, and those that policy deselects without making them
+    optional."""
+    known: int = 0
+    """Findings that the baseline has already, which keeps them from counting."""
+    deselected: int = 0
+    """Rules that policy leaves out: they were not asked."""
 
 
 class Placing(Part, frozen=True, kw_only=True):
@@ -344,6 +357,12 @@ class Report(Part, frozen=True, kw_only=True):
     """All inputs with their digests."""
     notes: list[str]
     """Facts that accuse nobody: unused hosts, unattributed lines, unlabelled files."""
+    policy: list[PolicyKey] = []
+    """The policy in force: what shuts the gate, and every key that was given."""
+    waivers: list[WaiverState] = []
+    """All waivers, and what became of each."""
+    baseline: BaselineReport | None = None
+    """The report whose findings are known; null without one."""
     placement: PlacementReport | None = None
     """Rank -> stage -> node -> GPU; left out where no output needs it, and where there are several worlds."""
     worlds: list[WorldReport] | msgspec.UnsetType = msgspec.UNSET

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from topocheck.placement import Placement
-from topocheck.plan import Policy
+from topocheck.plan import Policy, Waiver
 from topocheck.report import Evidence
 from topocheck.snapshot import At
 
@@ -29,6 +29,7 @@ __all__ = [
     "NotApplicable",
     "Rule",
     "Severity",
+    "Standing",
     "Verdict",
     "each",
     "read_at",
@@ -57,6 +58,17 @@ FAMILIES = {
 """Family names by the letters of the rule id, in the order of the catalogue."""
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A waiver on the day of the run."""
+
+    waiver: Waiver
+    source: str
+    """`plan`, or the policy file."""
+    expired: bool
+    """Its last day is over: what it covers counts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that is wrong."""
@@ -79,6 +91,15 @@ class Finding:
     """Ranks to mark in a drawing: a group, or the two ends of an edge."""
     mark: Literal["group", "edge", "gpu"] = "group"
     """What to mark."""
+    waiver: Standing | None = None
+    """Waiver that covers it, expired or not. No check sets it: the runner does."""
+    known: bool = False
+    """The baseline has it. No check sets it: the runner does."""
+
+    @property
+    def counts(self) -> bool:
+        """Neither a waiver in force nor the baseline keeps it from counting."""
+        return not self.known and (self.waiver is None or self.waiver.expired)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ MERGE, NUMBER, TEXT, FRACTION, FLAG = (
 )
 AMOUNT = re.compile(r"(0|[1-9][0-9]{0,8})(\.[0-9]{1,9})?")
 
+START = "start with 'engine: vllm' or another engine"
 MAX_DEPTH = 20
 """Nesting beyond this is an attack on the parser: a plan nests three deep."""
 
@@ -54,8 +55,13 @@ WORDS = {
 BASES = ((":", "a number to the base 60"), ("x", "hexadecimal"), ("b", "binary"), ("_", "a number"))
 
 
-def compose(text: str, source: str, loader: type[yaml.SafeLoader] = LOADER) -> yaml.MappingNode:
-    """Node tree of the only document of `text`, which is a mapping. Raises PlanError."""
+def compose(
+    text: str, source: str, loader: type[yaml.SafeLoader] = LOADER, *, start: str = START
+) -> yaml.MappingNode:
+    """Node tree of the only document of `text`, which is a mapping. `start` says how one begins.
+
+    Raises PlanError.
+    """
     if bad := unreadable(text):
         line = text.count("\n", 0, bad.start()) + 1
         raise PlanError(
@@ -69,12 +75,11 @@ def compose(text: str, source: str, loader: type[yaml.SafeLoader] = LOADER) -> y
     except (OverflowError, ValueError) as error:  # the Python loader on an escape such as "\UFFFFFFFF"
         raise PlanError("is not valid YAML (an escape names no character)", path=source) from error
     if root is None:
-        raise PlanError("is empty", path=source, fix="write at least engine, parallel and nodes")
+        fix = "write at least engine, parallel and nodes" if start == START else start
+        raise PlanError("is empty", path=source, fix=fix)
     if not isinstance(root, yaml.MappingNode):
         problem = f"expected keys and values, got {describe(root)}"
-        raise PlanError(
-            problem, path=source, line=line_of(root), fix="start with 'engine: vllm' or another engine"
-        )
+        raise PlanError(problem, path=source, line=line_of(root), fix=start)
     return root
 
 
@@ -105,8 +110,10 @@ def _not_yaml(error: yaml.YAMLError, text: str, source: str) -> PlanError:
     problem = f"is not valid YAML ({getattr(error, 'problem', None) or 'it cannot be parsed'})"
     if mark is None:
         return PlanError(problem, path=source)
-    there = text.splitlines()[mark.line : mark.line + 1]
-    fix = "indent with spaces, not with tabs" if "\t" in "".join(there) else ""
+    there = "".join(text.splitlines()[mark.line : mark.line + 1])
+    fix = "indent with spaces, not with tabs" if "\t" in there else ""
+    if not fix and "*" in there:
+        fix = "put text that starts with * in quotes"
     return PlanError(problem, path=source, line=mark.line + 1, fix=fix)
 
 

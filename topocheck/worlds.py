@@ -6,13 +6,15 @@ whole plan gives for all.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from msgspec.structs import asdict, replace
 
 from topocheck.engines import ENGINES
 from topocheck.errors import LayoutError
-from topocheck.plan import NodeRange, Plan, World
+from topocheck.plan import NodeRange, Plan, Role, World
 
-__all__ = ["Nodes", "deal", "first_gpus", "ranks_of", "world_plan", "worlds_of"]
+__all__ = ["Nodes", "deal", "first_gpus", "ranks_of", "role_of", "world_plan", "worlds_of"]
 
 Nodes = int | tuple[str, ...] | NodeRange
 """Nodes as a plan gives them."""
@@ -35,10 +37,23 @@ def worlds_of(plan: Plan) -> list[tuple[str, Plan]]:
 
 def world_plan(plan: Plan, world: World) -> Plan:
     """The plan of one world: what it gives, else what the whole plan gives."""
-    given = {key: value for key, value in asdict(world).items() if value is not None}
+    given = {key: value for key, value in asdict(world).items() if value is not None and key != "role"}
     if given.get("engine", plan.engine) != plan.engine:
         given = {**dict.fromkeys(OF_ONE_ENGINE), **given}
     return replace(plan, worlds=1, **given)
+
+
+def role_of(plan: Plan, name: str) -> Role | None:
+    """What a world does where prefill and decode are apart: by its key, else by its name; None for neither.
+
+    `name` is that of a world, or of one of its data replicas: `decode.dp0`.
+    """
+    worlds = plan.worlds if isinstance(plan.worlds, dict) else {}
+    world = worlds.get(name) or worlds.get(name.rpartition(".dp")[0])
+    if world is not None and world.role is not None:
+        return world.role
+    roles: tuple[Role, ...] = get_args(Role)
+    return next((role for role in roles if name.lower().startswith(role)), None)
 
 
 def dealt(plan: Plan, count: int) -> list[Plan]:

@@ -22,6 +22,7 @@ from topocheck.rule import Evidence, Finding, Rule, Verdict, read_at
 from topocheck.rules.hosts import shared_gpus, shared_name
 from topocheck.shares import NODES, Share, Shares, share_out
 from topocheck.verify import MOST_EVIDENCE, MOST_SUBJECTS, RuleResult, run_rules
+from topocheck.worlds import role_of
 
 __all__ = ["Judged", "Judgement", "judge", "worlds_in"]
 
@@ -79,7 +80,9 @@ def judge(
     settle(plan, parts, inventory)
     shares = share_out(parts, inventory)
     running = {machine for share in shares.worlds if share.running for machine in share.machines}
-    worlds = [judged(share, rules, origin, running) for share in shares.worlds]
+    placements = [placed(share, origin, running) for share in shares.worlds]
+    introduce(plan, parts, placements)
+    worlds = [judged(share, one, rules) for share, one in zip(shares.worlds, placements, strict=True)]
     if any(
         part.first_gpus and one.placement.phase == "predicted" and None not in one.placement.predicted.gpu
         for part, one in zip(parts, worlds, strict=True)
@@ -109,11 +112,23 @@ def settle(plan: Plan, parts: Sequence[Part], inventory: Inventory) -> None:
     inventory.arrange()
 
 
-def judged(share: Share, rules: Sequence[Rule[Any]], origin: Origin, running: set[int]) -> Judged:
-    """All answers about one world. `running` are the machines on which processes of any world were seen."""
+def placed(share: Share, origin: Origin, running: set[int]) -> Placement:
+    """One world and its evidence joined. On the machines `running` processes of any world were seen."""
     part = share.part
     size = claimed_size(share.inventory.claims) if part.replica is None else None
-    placement = join(derive(part.plan, size), share.inventory, origin, first_gpus(share, running))
+    return join(derive(part.plan, size), share.inventory, origin, first_gpus(share, running))
+
+
+def introduce(plan: Plan, parts: Sequence[Part], placements: Sequence[Placement]) -> None:
+    """Tell each world its name, what it does, and which worlds there are."""
+    for part, placement in zip(parts, placements, strict=True):
+        placement.facts.name, placement.facts.role = part.name, role_of(plan, part.name)
+        placement.facts.worlds = placements
+
+
+def judged(share: Share, placement: Placement, rules: Sequence[Rule[Any]]) -> Judged:
+    """All answers about one world."""
+    part = share.part
     results = run_rules(rules, placement)
     answers = {result.rule.id: result for result in results}
     for rule, gap in share.gaps:

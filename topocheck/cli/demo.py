@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from topocheck.answer import Declared
 from topocheck.checklist import Gate
 from topocheck.cli.output import colour_wanted, one_each, write_file, write_outputs
 from topocheck.cli.streams import say, show
-from topocheck.cli.verify import Declared, check
+from topocheck.cli.verify import check
 from topocheck.demo.job import TAKEN_AT
 from topocheck.demo.scenario import EVIDENCE, SCENARIOS
 from topocheck.errors import UsageError

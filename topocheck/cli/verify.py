@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import click
-import msgspec
 
-from topocheck.checklist import Gate, build_report
-from topocheck.claims import claimed_size, united
+from topocheck.answer import Declared, answer
+from topocheck.checklist import Gate
 from topocheck.cli.launched import TakesCommand, launched, read_nodes
 from topocheck.cli.output import colour_wanted, one_each, write_outputs
 from topocheck.errors import UsageError
 from topocheck.freshness import Admission
 from topocheck.gather.files import arguments, gather, split_label
 from topocheck.inventory import Inventory
-from topocheck.origin import Origin
-from topocheck.placed import placement_report
-from topocheck.placement import place
 from topocheck.plan import BASES, Basis, Expect, Plan, Policy
-from topocheck.planfile import derive, read_plan
+from topocheck.planfile import read_plan
 from topocheck.report import Report
-from topocheck.rules import RULES
-from topocheck.verify import run_rules
 
-__all__ = ["Declared", "check", "verify"]
+__all__ = ["check", "verify"]
 
 EVERYTHING = Admission()
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 """Seconds of the units of --max-age."""
-REPLICATED = ("vllm", "sglang")
-"""Engines whose data replicas may be worlds of their own."""
 
 
 @click.command(cls=TakesCommand)
@@ -103,19 +94,6 @@ def verify(  # noqa: PLR0917 - one parameter an option
     return report.exit_code
 
 
-class Declared(NamedTuple):
-    """What the user declares beside the evidence."""
-
-    plan: Plan | None
-    """None where the evidence itself is to show it."""
-    world: int | None = None
-    """Ranks that the launcher of a command starts."""
-    said: Sequence[str] = ()
-    """Where each value of a command's plan comes from."""
-    nodes: int | Sequence[str] | None = None
-    """Nodes, where the evidence does not say them."""
-
-
 def declared_by(path: str | None, command: tuple[str, ...] | None, nodes: str | None) -> Declared:
     """The plan of a file or of a launch command. Raises UsageError for both, and for nodes beside a file."""
     if path is not None and command is not None:
@@ -175,31 +153,6 @@ def check(
         inventory = Inventory()
         inventory.admission = admission
         inputs = gather(arguments(evidence), inventory, digests=digests)
-        plan, origin = plan_of(declared, inventory)
-        if plan.worlds != 1 or (plan.engine in REPLICATED and (plan.parallel.data or 1) > 1):
-            # Imported only where there may be several worlds: most jobs have one.
-            from topocheck.worldreport import of_worlds, worlds_report  # noqa: PLC0415
-
-            judgement, origin = of_worlds(plan, inventory, RULES, origin)
-            if judgement is not None:
-                return worlds_report(judgement, inputs, at=at, gate=gate, whole=whole)
-        inventory.claims = united(inventory.claims)
-        placement = place(plan, inventory, origin)
-        results = run_rules(RULES, placement)
-        report = build_report(placement, results, inputs, at=at, gate=gate)
-        if whole:
-            report = msgspec.structs.replace(report, placement=placement_report(placement, results))
+        return answer(declared, inventory, inputs, gate, at=at, whole=whole)
     finally:
         gc.enable()
-    return report
-
-
-def plan_of(declared: Declared, inventory: Inventory) -> tuple[Plan, Origin]:
-    """The plan in force and where it comes from: what was declared, else what the evidence shows."""
-    if declared.plan is None:
-        # Imported only where it is needed: what reads launch commands takes longer than a small job.
-        from topocheck.evident import evident  # noqa: PLC0415
-
-        return evident(inventory, declared.nodes)
-    plan = derive(declared.plan, declared.world or claimed_size(inventory.claims))
-    return plan, Origin(said=tuple(declared.said))

@@ -143,6 +143,13 @@ def assembled(
         notes=tuple(notes),
     )
     _check_numbers(ordered)
+    empty = next((stage for stage in ordered if not stage.units), None)
+    if empty is not None:
+        raise InputError(
+            f"holds no unit of work of stage {empty.stage}: nothing was computed, and nothing moved",
+            path=empty.source,
+            fix="trace some iterations that do work",
+        )
     units = trace.unit_of()
     for stage in ordered:
         for unit in stage.units:

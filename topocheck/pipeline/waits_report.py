@@ -155,7 +155,7 @@ class WaitsReport(msgspec.Struct, frozen=True, kw_only=True):
     boundaries: list[BoundaryWaits]
     """Pairs of stages between which something was sent."""
     bubble: BubbleCheck | None
-    """Null without a trace, and for one stage."""
+    """Null without a trace, for one stage, and where no unit shows in all stages."""
     depth: DepthReading | None
     """Null without results of several depths."""
     clocks: list[ClockReport]

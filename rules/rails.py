@@ -1,0 +1,285 @@
+"""PP: a stage boundary stays on one rail of the network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from topocheck.ask import Ask, Device
+from topocheck.domain import in_one_domain
+from topocheck.hardware import Shape
+from topocheck.needed import filter_kind, hca_settings
+from topocheck.placement import Node, Placement
+from topocheck.ranges import first
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule
+from topocheck.snapshot import NicShape, Port
+from topocheck.stagelinks import Crossing, find_crossings
+from topocheck.traffic import flows
+
+__all__ = ["RULES"]
+
+TOPO = "topocheck probe on every node, or nvidia-smi topo -m with its NIC columns, given as NODE=FILE"
+LOG = "the NCCL_DEBUG=INFO log of both nodes"
+DEVICE = re.compile(r"NET/[^/]+/(?P<device>[0-9]{1,4})\b")
+BUS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
+NEAR = frozenset({"PIX", "PXB"})
+"""Classes of a NIC on the PCIe switch of a GPU; of farther ones NCCL may take any."""
+SOFT = frozenset({"soft", "usnic", "bond"})
+"""Kinds of device that are on no rail."""
+
+
+@dataclass(frozen=True)
+class Rails:
+    """The compute NICs of equal nodes. A rail is the place of a NIC among them in the order of PCI."""
+
+    shape: Shape
+    taken: frozenset[str]
+    """Names that NCCL_IB_HCA leaves."""
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Rail of each NIC by name: those of the make nearest to most GPUs; {} where that is not known."""
+        names = {nic.name for nic in self.shape.hardware.nics if nic.kind not in SOFT}
+        near = [self.shape.nearest_nics(gpu, names) for gpu in range(self.shape.gpus)]
+        tied = [nic for found in near if found is not None for nic in found[1]]
+        if not tied or None in near:
+            return {}
+        makes = [make(nic) for nic in tied]
+        usual = max(sorted(set(makes)), key=makes.count)
+        chosen = {nic.name: nic for nic in tied if make(nic) == usual}
+        order = [nic.name for nic in self.shape.hardware.nics]
+        ordered = sorted(chosen, key=lambda name: (bus(chosen[name]), order.index(name)))
+        return {name: number for number, name in enumerate(ordered)}
+
+    def near(self, gpu: int) -> tuple[str, tuple[str, ...]] | None:
+        """Class and names of the NICs that a GPU uses, of those that may be taken; None if not known."""
+        found = self.shape.nearest_nics(gpu, self.taken)
+        names = tuple(nic.name for nic in found[1]) if found is not None else ()
+        return (found[0], names) if found is not None and self.numbers.keys() >= set(names) else None
+
+    def spell(self, name: str) -> str:
+        """`mlx5_0 (0000:1a:00.0, rail 0)`: a name alone proves nothing."""
+        nic = next((nic for nic in self.shape.hardware.nics if nic.name == name), None)
+        address = f"{nic.pci}, " if nic is not None and nic.pci and BUS.fullmatch(nic.pci) else ""
+        return f"{name} ({address}rail {self.numbers[name]})"
+
+
+def make(nic: NicShape) -> tuple[str, str, str]:
+    """What NICs of one purpose have in common."""
+    return nic.kind or "", nic.model or "", "/".join(sorted({port.layer or "" for port in nic.ports}))
+
+
+def bus(nic: NicShape) -> tuple[int, ...]:
+    """PCI address as numbers; () for all where the evidence has none, which leaves their order."""
+    address = nic.pci or ""
+    return tuple(int(part, 16) for part in re.split("[:.]", address)) if BUS.fullmatch(address) else ()
+
+
+def rails_of(placement: Placement, node: Node) -> Rails | None:
+    """Rails of a node; None where its NICs or their distances are not shown."""
+    kept = placement.keep("rails", lambda _: dict[Hashable, Rails | None]())
+    kind = filter_kind(placement, node)
+    if kind not in kept:
+        kept[kind] = find_rails(placement, node)
+    return kept[kind]
+
+
+def find_rails(placement: Placement, node: Node) -> Rails | None:
+    """Rails by hardware and NCCL_IB_HCA."""
+    shape = node.shape
+    if shape is None or not shape.hardware.nics:
+        return None
+    filters = [setting.filter for setting in hca_settings(placement, node)]
+    taken = frozenset(
+        nic.name
+        for nic in shape.hardware.nics
+        if not filters
+        or any(wanted.selects(nic.name, port.port) for wanted in filters for port in nic.ports or (Port(),))
+    )
+    rails = Rails(shape, taken)
+    return rails if rails.numbers else None
+
+
+def crossing_nodes(placement: Placement) -> Situations[Crossing] | NotApplicable:
+    """Stage boundaries between nodes that need the network."""
+    if placement.layout.size("pipeline") == 1:
+        return NotApplicable("one pipeline stage")
+    found = {
+        key: alike
+        for key, alike in placement.keep("stage crossings", find_crossings).items()
+        if alike[0].a is None or alike[0].b is None or needs_network(placement, alike[0].a, alike[0].b)
+    }
+    return found or NotApplicable("no stage boundary uses the network between nodes")
+
+
+def needs_network(placement: Placement, a: Node, b: Node) -> bool:
+    """Two nodes that are not in one NVLink domain."""
+    return a is not b and in_one_domain(placement, (a, b)) is not True
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A pair of ranks whose ends are on different rails."""
+
+    ranks: tuple[int, int]
+    words: str
+    evidence: tuple[Evidence, ...]
+
+
+@rule("PP005", "both ends of a boundary use the same rail", over=crossing_nodes, severity="warning")
+def boundary_keeps_its_rail(ask: Ask, crossing: Crossing) -> Iterator[Finding]:
+    """As edges of the running job show at both ends, else by the NICs nearest to the two GPUs."""
+    if crossing.a is None or crossing.b is None:
+        ask.rank_gap(crossing.ranks)
+        return
+    ask.rest_on(ask.placement.placed.basis)
+    seen = observed(ask.placement, crossing)
+    changes = [change for change in seen.values() if change is not None]
+    rest = [rank for rank in crossing.ranks if rank not in seen]
+    if rest:
+        changes += predicted(ask, crossing, crossing.a, crossing.b, rest)
+    if changes:
+        pairs = first((change.words for change in changes), 2)
+        yield Finding(
+            message=f"stage boundary {crossing} changes rails: {pairs}. Such traffic climbs to the spine "
+            "switches, where on one rail it would stay below a leaf",
+            fix="give both ends of the boundary GPUs of the same place on their nodes, and each slot the "
+            "same NIC on all nodes (NCCL_IB_HCA of its own for each node where names differ)",
+            cause="boundary changes rails",
+            subjects=(str(crossing),),
+            evidence=tuple(evidence for change in changes for evidence in change.evidence),
+            ranks=tuple(rank for change in changes[:16] for rank in change.ranks),
+            mark="edge",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a boundary: a GPU and the NICs that are near it."""
+
+    device: Device
+    rails: Rails
+    kind: str
+    """Class of the NICs."""
+    names: tuple[str, ...]
+
+    @property
+    def numbers(self) -> set[int]:
+        """Rails of the NICs."""
+        return {self.rails.numbers[name] for name in self.names}
+
+    def __str__(self) -> str:
+        return f"{self.rails.spell(self.names[0])}"
+
+    def evidence(self) -> Evidence:
+        """What was read of it."""
+        node = self.device.node
+        source = first(node.machine.sources, 2) if node.machine else ""
+        fact = f"nearest to GPU {self.device.index} of {node} ({self.kind}): {self}"
+        return Evidence(source=source or "hardware", fact=fact)
+
+
+def end_of(rails: Rails, device: Device | None) -> End | None:
+    """A GPU with its NICs; None where they are not known."""
+    known = device is not None and device.ordinal < rails.shape.gpus
+    near = rails.near(device.ordinal) if device is not None and known else None
+    return None if near is None or device is None else End(device, rails, *near)
+
+
+def predicted(ask: Ask, crossing: Crossing, a: Node, b: Node, ranks: Sequence[int]) -> Iterator[Change]:
+    """Pairs whose nearest NICs have no rail in common; gaps where that is not known."""
+    lower, upper = rails_of(ask.placement, a), rails_of(ask.placement, b)
+    if lower is None or upper is None:
+        silent = [node.name for node, rails in ((a, lower), (b, upper)) if rails is None]
+        ask.gap("which NIC is near each GPU", silent, TOPO, part="nics")
+        return
+    counts = len(lower.numbers), len(upper.numbers)
+    if counts[0] != counts[1]:
+        need = f"which rail each NIC is on, with {counts[0]} and {counts[1]} compute NICs"
+        ask.gap(need, [a.name, b.name], LOG, because="NET010", part="nics")
+        return
+    devices = ask.devices([*ranks, *(rank + crossing.stride for rank in ranks)])
+    for rank in ranks:
+        upstream = rank + crossing.stride
+        ends = end_of(lower, devices.get(rank)), end_of(upper, devices.get(upstream))
+        if ends[0] is None or ends[1] is None:
+            ask.gap("which NIC is near each GPU", [a.name, b.name], TOPO, part="nics")
+        elif ends[0].numbers.isdisjoint(ends[1].numbers):
+            if not {ends[0].kind, ends[1].kind} <= NEAR or proxied(ask.placement, crossing, rank, ends):
+                ask.gap("the NIC that a boundary uses, its GPU's own or another", [a.name, b.name], LOG)
+                continue
+            words = f"rank {rank} on {a} sends by {ends[0]}, rank {upstream} on {b} receives by {ends[1]}"
+            yield Change((rank, upstream), words, (ends[0].evidence(), ends[1].evidence()))
+
+
+def proxied(placement: Placement, crossing: Crossing, rank: int, ends: tuple[End | None, End | None]) -> bool:
+    """A rank of the same pipeline shares the sender's node and is on the receiver's rail.
+
+    NCCL may then send through its GPU over NVLink (PXN), which keeps the rail.
+    """
+    source, target = ends
+    column, layout = placement.placed, placement.layout
+    first_rank = rank - layout.coordinate(rank, "pipeline") * crossing.stride
+    for peer in range(first_rank, first_rank + layout.size("pipeline") * crossing.stride, crossing.stride):
+        gpu = column.gpu[peer]
+        if gpu is not None and placement.phase == "predicted" and crossing.a and crossing.a.machine:
+            gpu = crossing.a.machine.at_index(gpu)
+        if source is None or target is None or crossing.a is None or peer == rank or gpu is None:
+            continue
+        if column.node[peer] == crossing.a.index and gpu < source.rails.shape.gpus:
+            near = source.rails.near(gpu)
+            if near is not None and not target.numbers.isdisjoint(map(source.rails.numbers.get, near[1])):
+                return True
+    return False
+
+
+def observed(placement: Placement, crossing: Crossing) -> dict[int, Change | None]:
+    """Lower ranks of which both ends show their NICs, with the change of rails if there is one."""
+    found: dict[int, Change | None] = {}
+    ends = placement.keep("rails in use", rails_in_use)
+    for rank in crossing.ranks:
+        pair = rank, rank + crossing.stride
+        for source, target in (pair, pair[::-1]):
+            sent, received = ends.get((source, target, "send")), ends.get((source, target, "receive"))
+            if not sent or not received:
+                continue
+            found.setdefault(rank, None)
+            if sent.keys().isdisjoint(received):
+                (words, told), (others, heard) = next(iter(sent.values())), next(iter(received.values()))
+                said = f"rank {source} sends by {words}, rank {target} receives by {others}"
+                found[rank] = Change(pair, said, (told, heard))
+    return found
+
+
+InUse = dict[tuple[int, int, str], dict[int, tuple[str, Evidence]]]
+"""Rails of each end of each pair of ranks, with the NIC in words and the line that shows it."""
+
+
+def rails_in_use(placement: Placement) -> InUse:
+    """What the edges of the running job show: each end logs the device of its own node."""
+    found: InUse = {}
+    for flow in flows(placement):
+        match = DEVICE.match(flow.edge.how)
+        if match is None or flow.src is None or flow.dst is None or flow.edge.side is None:
+            continue
+        rail = rail_of(placement, flow.near, int(match["device"]))
+        if rail is not None:
+            ends = found.setdefault((flow.src, flow.dst, flow.edge.side), {})
+            ends.setdefault(rail[0], (rail[1], flow.evidence()))
+    return found
+
+
+def rail_of(placement: Placement, node: Node, device: int) -> tuple[int, str] | None:
+    """Rail and words of the device that NCCL counts so; None where NICs were fused or are not shown."""
+    facts = placement.facts_by_node.get(node.index, ())
+    names = list(dict.fromkeys(fact.value.partition(":")[0] for fact in facts if fact.kind == "hca"))
+    rails = rails_of(placement, node)
+    fused = any(fact.kind == "nic-fused" for fact in facts)
+    if fused or rails is None or device >= len(names) or names[device] not in rails.numbers:
+        return None
+    return rails.numbers[names[device]], rails.spell(names[device])
+
+
+RULES = (boundary_keeps_its_rail,)

@@ -1,0 +1,76 @@
+"""What is declared and what is gathered, answered: the plan in force, the rules, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from topocheck.checklist import Gate, build_report
+from topocheck.claims import claimed_size, united
+from topocheck.inventory import Inventory
+from topocheck.origin import Origin
+from topocheck.placed import placement_report
+from topocheck.placement import place
+from topocheck.plan import Plan
+from topocheck.planfile import derive
+from topocheck.report import InputReport, Report
+from topocheck.rules import RULES
+from topocheck.verify import run_rules
+
+__all__ = ["Declared", "answer", "plan_of"]
+
+REPLICATED = ("vllm", "sglang")
+"""Engines whose data replicas may be worlds of their own."""
+
+
+class Declared(NamedTuple):
+    """What the user declares beside the evidence."""
+
+    plan: Plan | None
+    """None where the evidence itself is to show it."""
+    world: int | None = None
+    """Ranks that the launcher of a command starts."""
+    said: Sequence[str] = ()
+    """Where each value of a command's plan comes from."""
+    nodes: int | Sequence[str] | None = None
+    """Nodes, where the evidence does not say them."""
+
+
+def answer(
+    declared: Declared,
+    inventory: Inventory,
+    inputs: list[InputReport],
+    gate: Gate,
+    *,
+    at: str,
+    whole: bool,
+) -> Report:
+    """Place, run the rules, report. `whole` adds the placement table. Raises as `place` and `evident` do."""
+    plan, origin = plan_of(declared, inventory)
+    if plan.worlds != 1 or (plan.engine in REPLICATED and (plan.parallel.data or 1) > 1):
+        # Imported only where there may be several worlds: most jobs have one.
+        from topocheck.worldreport import of_worlds, worlds_report  # noqa: PLC0415
+
+        judgement, origin = of_worlds(plan, inventory, RULES, origin)
+        if judgement is not None:
+            return worlds_report(judgement, inputs, at=at, gate=gate, whole=whole)
+    inventory.claims = united(inventory.claims)
+    placement = place(plan, inventory, origin)
+    results = run_rules(RULES, placement)
+    report = build_report(placement, results, inputs, at=at, gate=gate)
+    if whole:
+        report = msgspec.structs.replace(report, placement=placement_report(placement, results))
+    return report
+
+
+def plan_of(declared: Declared, inventory: Inventory) -> tuple[Plan, Origin]:
+    """The plan in force and where it comes from: what was declared, else what the evidence shows."""
+    if declared.plan is None:
+        # Imported only where it is needed: what reads launch commands takes longer than a small job.
+        from topocheck.evident import evident  # noqa: PLC0415
+
+        return evident(inventory, declared.nodes)
+    plan = derive(declared.plan, declared.world or claimed_size(inventory.claims))
+    return plan, Origin(said=tuple(declared.said))
