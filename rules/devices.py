@@ -13,7 +13,7 @@ from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
 from topocheck.snapshot import JobFact
 from topocheck.subjects import Load, loads
-from topocheck.visible import LISTS, list_faults
+from topocheck.visible import LISTS, list_faults, needs_the_list
 
 __all__ = ["RULES"]
 
@@ -64,6 +64,8 @@ def lists_mean_what_they_say(ask: Ask, node: Node) -> Iterator[Finding]:
         if known is not None and name in known:
             for fault in list_faults(known[name], gpus, whole=whole):
                 yield bad_list(node.name, name, known[name], fault, Evidence(source="environment", fact=name))
+            if not whole and needs_the_list(known[name], gpus):
+                ask.gap("the list of GPUs", [node.name], "nvidia-smi -L, given as NODE=FILE", part="gpus")
     alone = ask.placement.expected == 1
     for fact in told:
         for fault in list_faults(fact.value, gpus if alone else (), whole=whole and alone):
@@ -156,8 +158,7 @@ def claimed(placement: Placement) -> Situations[Node] | NotApplicable:
     def key(node: Node) -> Hashable:
         states = node.machine.states if node.machine else ()
         strayed = any(state.strayed for state, _ in states) or node.index in moved
-        matched = any(state.matched for state, _ in states) or compared(placement, node)
-        return node.index if strayed else matched
+        return node.index if strayed else all_found(placement, node)
 
     return by_kind(placement, key)
 
@@ -180,31 +181,37 @@ def differing(placement: Placement) -> list[tuple[int, int, int, int]]:
 
 
 def compared(placement: Placement, node: Node) -> bool:
-    """The running job shows the GPU of a rank of this node, and its claim names one."""
+    """The running job shows the GPU of every rank of this node, and the claims name one."""
     ours, seen = placement.columns["claimed"], placement.columns["observed"]
-    return not seen.empty and any(
+    return not seen.empty and all(
         ours.gpu[rank] is not None and seen.gpu[rank] is not None
         for rank in placement.ranks_on.get(node.index, ())
     )
+
+
+def all_found(placement: Placement, node: Node) -> bool:
+    """The GPU in use is shown of every rank of a node, by the driver's lists or by the running job."""
+    states = node.machine.states if node.machine else ()
+    number = len(placement.ranks_on.get(node.index, ()))
+    return 0 < number <= sum(state.matched for state, _ in states) or compared(placement, node)
 
 
 @rule("ID011", "each process is on the GPU that its rank claims", over=claimed, severity="error")
 def process_is_on_its_gpu(ask: Ask, node: Node) -> Iterator[Finding]:
     """By the driver's list of processes, and by the communicators of the running job."""
     ask.know()
-    placement, found = ask.placement, False
+    placement = ask.placement
     for state, ties in node.machine.states if node.machine else ():
-        found = found or state.matched
         for stray in state.strayed:
-            found = True
             gpus = [ties[gpu] if ties else gpu for gpu in stray.gpus]
             claim = ties[stray.claimed] if ties else stray.claimed
             yield elsewhere(node, stray.rank, claim, gpus, f"pid {stray.pid} in the driver's list")
     for place, rank, gpu, used in differing(placement):
         if place == node.index:
-            found = True
             yield elsewhere(node, rank, gpu, [used], "communicator of the running job")
-    if not found and not compared(placement, node):
+    if placement.unplaced:
+        ask.rank_gap(placement.unplaced)
+    if not all_found(placement, node):
         supply = "topocheck probe --processes beside the running job, or its NCCL_DEBUG=INFO log"
         ask.gap("which GPU each process uses", [node.name], supply, part="gpus")
 

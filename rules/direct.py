@@ -8,6 +8,7 @@ from typing import Literal
 from topocheck.ask import TOPO, Ask, Device
 from topocheck.domain import in_one_domain
 from topocheck.hardware import Shape
+from topocheck.kinds import by_kind
 from topocheck.models import spans_hosts
 from topocheck.ncclvalues import level_of, number_of, reaches
 from topocheck.needed import Needed, need_kind, needed, used_gpus
@@ -15,7 +16,7 @@ from topocheck.netplugin import Lack, lack_of, may_need, need_of
 from topocheck.peerpath import PeerPath, Way, gpu_pairs, gpu_ways, nic_ways, peer_path
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
-from topocheck.rdma import rdma_kind, rdma_of, spell
+from topocheck.rdma import rdma_kind, rdma_of, spell, that_may_use
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule
 from topocheck.settings import Setting, setting_kind, settings_of
 from topocheck.snapshot import LogFact
@@ -67,28 +68,26 @@ def source(node: Node) -> str:
 
 
 def networked(placement: Placement) -> Situations[Node] | NotApplicable:
-    """Nodes of a job any of whose groups crosses nodes, by hardware, variables and means of RDMA."""
+    """Nodes that may use RDMA, of a job any of whose groups crosses nodes."""
     if placement.expected == 1 and len(placement.nodes) == 1:
         return NotApplicable("the job has one node")
-    inside = within_nodes(placement)
-    if inside is not None:
-        return inside
     if in_one_domain(placement, placement.nodes[:2]) and in_one_domain(placement, placement.nodes):
-        return NotApplicable("one NVLink domain holds all nodes")
-    return placement.keep("nodes by reach", by_reach)
+        return NotApplicable("all nodes lie in one NVLink domain")
+    return within_nodes(placement) or placement.keep("RDMA by wish", lambda p: that_may_use(p, by_reach(p)))
 
 
 def by_reach(placement: Placement) -> dict[Hashable, list[Node]]:
-    """Sort nodes into situations; those of which nothing is known are one."""
-    found: dict[Hashable, list[Node]] = {}
-    for node in placement.nodes:
-        key: Hashable = None
-        if node.machine is not None:
-            kinds = need_kind(placement, node), rdma_kind(placement, node), setting_kind(placement, node)
-            topologies = tuple(file.path for file in node.machine.files if file.kind == "topology")
-            key = (*kinds, topologies, node.machine.software.open_driver, node.models)
-        found.setdefault(key, []).append(node)
-    return found
+    """Sort nodes into situations by hardware, variables and means of RDMA."""
+
+    def key(node: Node) -> Hashable:
+        machine = node.machine
+        if machine is None:
+            return None
+        kinds = need_kind(placement, node), rdma_kind(placement, node), setting_kind(placement, node)
+        topologies = tuple(file.path for file in machine.files if file.kind == "topology" and file.exists)
+        return (*kinds, topologies, machine.software.open_driver, machine.software.hypervisor, node.models)
+
+    return by_kind(placement, key, others=True)
 
 
 @rule("NET007", "GPUDirect RDMA has what it needs", over=networked, severity="warning")
@@ -266,7 +265,7 @@ def peers(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes whose GPUs send to NICs, or to GPUs over PCIe."""
     if placement.world == 1:
         return NotApplicable("one rank")
-    found = placement.keep("nodes by reach", by_reach)
+    found = by_reach(placement)
     inside = within_nodes(placement) is not None or placement.expected == 1
     if inside and all(by_nvlink(placement, nodes[0]) for nodes in found.values()):
         return NotApplicable("no group crosses nodes, and NVLink joins the GPUs of each")

@@ -111,6 +111,9 @@ def evidence_is_of_this_run(ask: Ask, placement: Placement) -> Iterator[Finding]
                 Evidence(source=seen.source, fact=f"{seen.host}: {seen.reason}") for seen in stale
             ),
         )
+    absent = [node.name for node in placement.nodes[: placement.expected] if node.machine is None]
+    if absent and not stale:
+        ask.gap("evidence of this run", absent, "topocheck probe on every node", because="EV001")
     for number, (needed, what) in enumerate(((expect.run, "run id"), (expect.max_age_s, "time"))):
         silent = [node.name for node in placement.nodes if node.machine and not said(node, number)]
         if needed is not None and silent:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from topocheck.alltoall import BLOCK, deepep, refusal
 from topocheck.ask import Ask
-from topocheck.domain import domains_of, in_one_domain
+from topocheck.domain import domains_of, in_one_domain, reported
 from topocheck.engines.layout import Group
 from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
@@ -77,24 +77,21 @@ def find_groups(placement: Placement, kind: str, title: str) -> dict[Hashable, l
 
 
 class Looks(dict[int, Hashable]):
-    """What the rules see of a node, by its index: its load, means of RDMA, the NVLink domain that it proves."""
+    """What the rules see of a node, by its index: load, means of RDMA, the NVLink domain that it proves."""
 
     def __init__(self, placement: Placement) -> None:
         super().__init__()
         self.placement = placement
         self.domains = domains_of(placement)
+        self.told: dict[int, str | bool | None] = {}
 
     def __missing__(self, place: int) -> Hashable:
         """Look at a node that was not met before."""
         placement, node = self.placement, self.placement.nodes[place]
         domain = "some" if isinstance(self.domains[place], str) else self.domains[place]
-        spanning = tuple(spans_hosts(model) for model in node.models)
-        self[place] = (
-            rdma_kind(placement, node),
-            domain,
-            spanning,
-            len(placement.ranks_on.get(place, ())),
-        )
+        spanning = frozenset(map(spans_hosts, node.models))
+        self.told[place] = reported(node)
+        self[place] = rdma_kind(placement, node), domain, spanning, len(placement.ranks_on.get(place, ()))
         return self[place]
 
     def of(self, places: Sequence[int | None], index: int) -> Hashable:
@@ -104,8 +101,10 @@ class Looks(dict[int, Hashable]):
             return index
         own = {place: number for number, place in enumerate(dict.fromkeys(known))}
         runs = tuple((own[place], len(list(run))) for place, run in groupby(known))
-        one = len({self.domains[place] for place in own}) == 1
-        return runs, tuple(self[place] for place in own), one
+        kinds = tuple(self[place] for place in own)
+        proven = len({self.domains[place] for place in own}) == 1
+        told = len({self.told[place] for place in own} - {None}) > 1
+        return runs, kinds, proven, told
 
 
 @rule("GR001", "an expert group stays near enough for its all-to-all", over=expert_groups, severity="warning")
@@ -192,8 +191,8 @@ def scattered(
     if not fits(placement, nodes, block):
         return None
     return Finding(
-        message=f"{group} lies on {len(nodes)} nodes ({first(map(str, nodes), 4)}), and one node has room for "
-        f"its {len(group.ranks)} ranks: its all-to-all goes over the network where NVLink could carry it",
+        message=f"{group} lies on {len(nodes)} nodes ({first(map(str, nodes), 4)}), and one node has room "
+        f"for its {len(group.ranks)} ranks: its all-to-all goes over the network where NVLink could carry it",
         fix="order the ranks so that the ranks of an expert group follow each other on a node "
         "(the engine's order option, block distribution, or node ranks)",
         cause="expert group scattered",

@@ -25,10 +25,10 @@ COMPLETED = "completed"
 @rule("NV003", "the NVLink domain of a group is one", over=relying, severity="error")
 def domain_is_one(ask: Ask, group: Reliance) -> Iterator[Finding]:
     """One cluster UUID has one clique, all GPUs of a node are of it, and its nodes' IMEX works."""
-    if not group.nodes:
-        ask.rank_gap(group.ranks)
-        return
     ask.rest_on(ask.placement.placed.basis)
+    column = ask.placement.placed.node
+    if missing := [rank for rank in group.ranks if column[rank] is None]:
+        ask.rank_gap(missing)
     accused = [*torn_nodes(group), *partitions(group), *imex_faults(ask.placement, group)]
     yield from accused
     silent = [node.name for node in group.nodes if not domains(node)]
@@ -42,7 +42,7 @@ def domain_is_one(ask: Ask, group: Reliance) -> Iterator[Finding]:
     if apart and not accused and group.elsewhere is not None:
         need = f"one NVLink domain ({group.what})"
         ask.gap(need, [node.name for node in group.nodes], QUERY, because=group.elsewhere)
-    if not (apart or accused or silent or unready or shares_clique(ask.placement, group.nodes)):
+    if not (apart or accused or missing or silent or unready or shares_clique(ask.placement, group.nodes)):
         ask.gap(
             "that the IMEX daemons are of one domain",
             [node.name for node in group.nodes],
@@ -174,8 +174,8 @@ def manager_runs(ask: Ask, node: Node) -> Iterator[Finding]:
     wrong = list(manager_faults(node)) if board is not False else []
     if wrong:
         yield Finding(
-            message=f"the fabric manager of {node} {' and '.join(words for words, _ in wrong)}: without it "
-            "the NVSwitches are not set up, and CUDA does not start after the next reset",
+            message=f"the fabric manager of {node} {' and '.join(words for words, _ in wrong)}: one of "
+            "another version refuses to start, and without one the NVSwitches stay dark (CUDA error 802)",
             fix="install the fabric manager of exactly the driver's version, start it (systemctl start "
             "nvidia-fabricmanager), then reset the GPUs",
             cause="fabric manager",
@@ -202,12 +202,12 @@ def manager_faults(node: Node) -> Iterator[tuple[str, Evidence]]:
     refused = told(node, "fabric-manager-mismatch")
     for fact in refused[:1]:
         own, _, driver = fact.value.partition(" ")
-        yield f"is {own} and the driver {driver}", read_at(fact.at, f"refused: {fact.value}")
+        yield f"is of version {own}, the driver of {driver}", read_at(fact.at, f"refused: {fact.value}")
     if software is None or refused or None in (software.fabric_manager, software.driver):
         return
     if software.fabric_manager != software.driver:
         source = first(node.machine.sources, 2) if node.machine else "software"
-        words = f"is {software.fabric_manager} and the driver {software.driver}"
+        words = f"is of version {software.fabric_manager}, the driver of {software.driver}"
         yield words, Evidence(source=source or "software", fact=f"fabric manager {words}")
 
 

@@ -134,16 +134,15 @@ def set_of(placement: Placement, node: Node) -> NicSet | None:
 
 @rule("NET010", "the set of NICs is the same on all nodes", over=compared_sets, severity="warning")
 def same_nics(ask: Ask, placement: Placement) -> Iterator[Finding]:
-    """Number, kind and link layer, then places, then which name is where, then rates, to the first odd one."""
+    """Number, kind and link layer, then places, then which name is where, then rates: what differs first."""
     ask.know()
     sets = placement.keep("NIC sets", sets_of)
     nodes = placement.nodes[: placement.expected]
     if silent := [node.name for node in nodes if node.machine is None or id(node.machine) not in sets]:
         ask.gap("the whole list of RDMA devices", silent, PROBE, part="nics")
     views = list(dict.fromkeys(sets.values()))
-    for what, entries in aspects(
-        ask, views, rates=any(needed(placement, alike[0]) is None for alike in kinds(placement))
-    ):
+    unjudged = any(needed(placement, alike[0]) is None for alike in kinds(placement))
+    for what, entries in aspects(ask, views, rates=unjudged):
         values = {view: entries(view) for view in views}
         if len(set(values.values())) < 2:
             continue
@@ -155,17 +154,18 @@ def same_nics(ask: Ask, placement: Placement) -> Iterator[Finding]:
 def aspects(ask: Ask, views: Sequence[NicSet], *, rates: bool) -> Iterator[tuple[str, Aspect]]:
     """What can be compared with what all nodes show, coarse before fine."""
     yield "the set of NICs", makes(views)
-    names = len({view.names for view in views}) < 2
+    one_naming = len({view.names for view in views}) < 2
     addresses = same_addresses(views)
     gpus = {view.shape.gpus for view in views if view.shape is not None}
     placed = len(gpus) < 2 and not any(None in view.places for view in views)
     if placed:
         yield "the places of the NICs", lambda view: tuple(sorted(map(str, view.places)))
-    if names and (addresses or placed):
+    if one_naming and (addresses or placed):
         yield "which NIC is where", lambda view: view.seats(addresses=addresses)
     if not (placed or addresses):
+        about = [node.name for node in ask.placement.nodes[: ask.placement.expected]]
         because = "VER007" if len(gpus) > 1 else None
-        ask.gap("the place of each NIC in the PCI tree", ["all nodes"], PROBE, because=because, part="nics")
+        ask.gap("the place of each NIC in the PCI tree", about, PROBE, because=because, part="nics")
     ports = [port for view in views for nic in view.nics for port in nic.ports or (Port(),)]
     if rates and all(is_up(port) and port.rate_gbps for port in ports):
         yield "the rates of the NICs", lambda view: view.rates
@@ -174,13 +174,13 @@ def aspects(ask: Ask, views: Sequence[NicSet], *, rates: bool) -> Iterator[tuple
 def makes(views: Sequence[NicSet]) -> Aspect:
     """Kind, link layer and number of ports of each device, as far as every view shows them of all."""
     nics = [nic for view in views for nic in view.nics]
-    by_kind = all(nic.kind for nic in nics)
-    by_layer = all(nic.ports and all(port.layer for port in nic.ports) for nic in nics)
+    kind_known = all(nic.kind for nic in nics)
+    layer_known = all(nic.ports and all(port.layer for port in nic.ports) for nic in nics)
 
     def spelled(nic: NicShape) -> str:
-        layer = "/".join(sorted({str(port.layer) for port in nic.ports})) if by_layer else ""
-        kind = str(nic.kind) if by_kind and nic.kind != "rdma" else "NIC"
-        ports = f" with {len(nic.ports)} ports" if by_layer and len(nic.ports) > 1 else ""
+        layer = "/".join(sorted({str(port.layer) for port in nic.ports})) if layer_known else ""
+        kind = str(nic.kind) if kind_known and nic.kind != "rdma" else "NIC"
+        ports = f" with {len(nic.ports)} ports" if layer_known and len(nic.ports) > 1 else ""
         return f"{layer} {kind}{ports}".strip()
 
     return lambda view: tuple(sorted(map(spelled, view.nics)))

@@ -64,6 +64,8 @@ def short_by(shape: Shape, gpu: int) -> tuple[str, Severity] | None:
         return (
             f"{active} active NVLinks of the {design} that {model} has" if active < design else ""
         ), "error"
+    if model is None and active is not None and active < max(shape.nvlinks(g) or 0 for g in range(shape.gpus)):
+        return None  # fewer than others, which may be of another model
     alike = [other for other in range(shape.gpus) if shape.hardware.gpus[other].model == model]
     counts = [count for other in alike if other != gpu and (count := shape.nvlinks(other)) is not None]
     if active is None or not counts:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from topocheck.ask import Ask
 from topocheck.communicators import DUPLICATE
+from topocheck.edgeends import one_sided
 from topocheck.jobfacts import facts_of
 from topocheck.launched import is_refused_for_space
 from topocheck.placement import Placement
@@ -15,7 +16,7 @@ from topocheck.rdma import FIXES, rdma_of, spell
 from topocheck.rendezvous import loopbacks
 from topocheck.rule import Finding, NotApplicable, Severity, Situations, read_at, rule, the
 from topocheck.snapshot import JobFact
-from topocheck.subjects import TensorGroup, tensor_groups, within_nodes
+from topocheck.subjects import TensorGroup, between_nodes, running, tensor_groups
 from topocheck.traffic import Flow, flows, global_members
 
 __all__ = ["RULES"]
@@ -32,23 +33,6 @@ RENDEZVOUS = re.compile(
     r"clients joined|Dist(?:Store|Network)Error|connectFullMesh|Rendezvous(?:Timeout|Connection)Error"
 )
 """Lines by which processes say that they did not meet."""
-
-
-def running(placement: Placement) -> Situations[Placement] | NotApplicable:
-    """The job, if it was seen running."""
-    if placement.phase != "observed":
-        return NotApplicable("the job was not seen running")
-    return the(placement)
-
-
-def between_nodes(placement: Placement) -> Situations[Placement] | NotApplicable:
-    """The running job, if any of its groups crosses nodes."""
-    job = running(placement)
-    if isinstance(job, NotApplicable):
-        return job
-    if placement.expected == 1 and len(placement.nodes) == 1:
-        return NotApplicable("the job has one node")
-    return within_nodes(placement) or job
 
 
 def running_groups(placement: Placement) -> Situations[TensorGroup] | NotApplicable:
@@ -151,7 +135,8 @@ def edges_use_gpudirect(ask: Ask, placement: Placement) -> Iterator[Finding]:
     found = [
         f for f in flows(placement) if f.between_nodes and f.edge.via == "NET" and f.edge.network != "Socket"
     ]
-    staged = [flow for flow in found if flow.edge.gdr is False]
+    lone = one_sided(placement)  # what differs between two ends is OBS004's, or NCCL's own choice
+    staged = [flow for flow in found if flow.edge.gdr is False and flow.ends not in lone]
     refused = [
         (placement.nodes[place], fact)
         for place, facts in placement.facts_by_node.items()

@@ -67,7 +67,7 @@ def gpus_are_free(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.know()
         return
     ranks = placement.ranks_on.get(node.index, [])
-    devices = ask.devices(ranks) if ranks else {}
+    devices = ask.devices([*ranks, *placement.unplaced]) if ranks else {}
     if not ranks:
         ask.gap("which GPUs of the node the job takes", [node.name], SUPPLY, part="ranks")
     idle, busy = occupancy(node)

@@ -274,8 +274,8 @@ def counted_alone(devices: Sequence[Device]) -> tuple[Evidence, ...]:
 def hidden(group: TensorGroup, node: Node, why: str, evidence: tuple[Evidence, ...]) -> Finding:
     """The finding of one group on one node."""
     return Finding(
-        message=f"{group} on {node}: {why}. CUDA IPC then fails or NCCL takes each rank for a host of its "
-        "own, and the exchange leaves NVLink",
+        message=f"{group} on {node}: {why}. CUDA IPC may fail between them, and NCCL may take each "
+        "for a host of its own: the exchange then leaves NVLink",
         fix="let all ranks of a node see all its GPUs and share a container or IPC namespace (Slurm: "
         "--gpus-per-node with --gpu-bind=none; pods: one pod a node; docker: --ipc=host)",
         cause="members hidden from each other",

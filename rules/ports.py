@@ -173,7 +173,7 @@ def port_is_managed(ask: Ask, node: Node) -> Iterator[Finding]:
     if not devices:
         ask.gap(DEVICES, [node.name], PROBE, part="nics")
         return
-    if silent or not all(hca.ports for hca in devices):
+    if silent or vague_ports(ask, node, lids) or not all(hca.ports for hca in devices):
         ask.gap("the subnet manager of each InfiniBand port", [node.name], PROBE, part="nics")
     elif infiniband and not asked:
         ask.gap("the subnet manager of ports that have a link", [node.name], PROBE, because="NET001")
@@ -181,6 +181,14 @@ def port_is_managed(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.gap("which RDMA ports the job needs", [node.name], CHOICE, part="nics")
     elif bare:
         yield unmanaged(ask.placement, node, bare)
+
+
+def vague_ports(ask: Ask, node: Node, lids: dict[tuple[int, int], int]) -> bool:
+    """A port with a link and no subnet manager shows no layer: an Ethernet port never has one."""
+    need = needed(ask.placement, node)
+    devices = [*candidates(ask, node), *(need.doubtful if need is not None else ())]
+    ports = [(hca.nic, port) for hca in devices for port in hca.ports if port.layer is None]
+    return any(linked(port) and not lids.get((nic, port.port)) for nic, port in ports)
 
 
 def unmanaged(placement: Placement, node: Node, bare: Sequence[tuple[Hca, Port]]) -> Finding:
@@ -329,7 +337,7 @@ def rates(ask: Ask, alike: Sequence[Node]) -> Iterator[Rated]:
     for hca in devices:
         for port in hca.live:
             found.setdefault(port.rate_gbps, []).append(hca.name)
-    if None in found or (not found and not any(hca.up is False for hca in devices)):
+    if None in found or any(hca.up is None for hca in devices):
         ask.gap("the rate of each RDMA port", names, PROBE, part="nics")
     elif not found:
         ask.gap("the rate of ports that are up", names, PROBE, because="NET001")

@@ -49,6 +49,8 @@ class Rails:
         makes = [make(nic) for nic in tied]
         usual = max(sorted(set(makes)), key=makes.count)
         chosen = {nic.name: nic for nic in tied if make(nic) == usual}
+        if len({bool(bus(nic)) for nic in chosen.values()}) > 1:
+            return {}  # one whose address is not shown may stand anywhere among the others
         order = [nic.name for nic in self.shape.hardware.nics]
         ordered = sorted(chosen, key=lambda name: (bus(chosen[name]), order.index(name)))
         return {name: number for number, name in enumerate(ordered)}
@@ -141,10 +143,10 @@ def boundary_keeps_its_rail(ask: Ask, crossing: Crossing) -> Iterator[Finding]:
     if rest:
         changes += predicted(ask, crossing, crossing.a, crossing.b, rest)
     if changes:
-        pairs = first((change.words for change in changes), 2)
+        more = f" and {len(changes) - 1} more pairs likewise" if len(changes) > 1 else ""
         yield Finding(
-            message=f"stage boundary {crossing} changes rails: {pairs}. Such traffic climbs to the spine "
-            "switches, where on one rail it would stay below a leaf",
+            message=f"stage boundary {crossing} changes rails: {changes[0].words}{more}. Such traffic "
+            "climbs to the spine switches; on one rail it stays below a leaf",
             fix="give both ends of the boundary GPUs of the same place on their nodes, and each slot the "
             "same NIC on all nodes (NCCL_IB_HCA of its own for each node where names differ)",
             cause="boundary changes rails",

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from topocheck.ask import Ask
 from topocheck.condition import PortFacts
+from topocheck.domain import in_one_domain
 from topocheck.gidtable import default_fault, fault_at, parse_index, speaks_roce, usable
 from topocheck.hca import Hca, is_up
 from topocheck.hcafaults import Devices, Fault, filter_faults
+from topocheck.kinds import by_kind
 from topocheck.needed import HcaSetting, hca_settings, need_kind, needed
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
-from topocheck.rdma import rdma_of
+from topocheck.rdma import rdma_kind, that_may_use
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule
 from topocheck.settings import Setting, is_unset, setting_kind, settings_of
 from topocheck.snapshot import Port
@@ -36,24 +38,26 @@ def sources(node: Node, otherwise: str) -> str:
 
 
 def networked(placement: Placement) -> Situations[Node] | NotApplicable:
-    """Nodes of a job any of whose groups crosses nodes, by devices, addresses and variables."""
+    """Nodes that may use RDMA, of a job any of whose groups crosses nodes."""
     if placement.expected == 1 and len(placement.nodes) == 1:
         return NotApplicable("the job has one node")
     return within_nodes(placement) or placement.keep("nodes by selection", by_selection)
 
 
-def by_selection(placement: Placement) -> dict[Hashable, list[Node]]:
-    """Sort nodes into situations; those of which nothing is known are one."""
-    found: dict[Hashable, list[Node]] = {}
-    for node in placement.nodes:
+def by_selection(placement: Placement) -> Situations[Node] | NotApplicable:
+    """Sort nodes into situations by devices, addresses and variables."""
+    if in_one_domain(placement, placement.nodes[:2]) and in_one_domain(placement, placement.nodes):
+        return NotApplicable("all nodes lie in one NVLink domain")
+
+    def key(node: Node) -> Hashable:
         machine = node.machine
-        key: Hashable = None
-        if machine is not None:
-            ports = tuple(id(state.ports) for state, _ in machine.states)
-            known = need_kind(placement, node), setting_kind(placement, node)
-            key = *known, ports, machine.software.nccl, tuple(map(id, machine.verbs))
-        found.setdefault(key, []).append(node)
-    return found
+        if machine is None:
+            return None
+        ports = tuple(id(state.ports) for state, _ in machine.states)
+        known = need_kind(placement, node), setting_kind(placement, node)
+        return (*known, rdma_kind(placement, node), ports, machine.software.nccl)
+
+    return that_may_use(placement, by_kind(placement, key, others=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +114,7 @@ def gid_is_usable(ask: Ask, node: Node) -> Iterator[Finding]:
     """The entry of each RoCE port's GID table that NCCL takes is a routable RoCE v2 address."""
     ask.know()
     placement = ask.placement
-    rdma = rdma_of(placement, node)
     ports = ports_of(placement, node)
-    if rdma is not None and rdma.cause == "switched off":
-        return
     if ports is None:
         supply = "ibv_devinfo -v and show_gids, given as NODE=FILE, or topocheck probe on every node"
         ask.gap("RDMA devices and their GIDs", [node.name], supply, part="nics")

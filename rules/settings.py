@@ -274,13 +274,13 @@ def replaced(
     *,
     evidence: Sequence[Evidence],
     cause: str,
+    fix: str = "unset the variable or remove the file, unless it was made for exactly this machine type",
     severity: Severity | None = None,
 ) -> Finding:
     """A finding about a file on one node."""
     return Finding(
         message=message,
-        fix="unset the variable or remove the file, unless it was made for exactly this machine type; what a "
-        "file must set, set in the job's environment, where it can be seen",
+        fix=fix,
         cause=cause,
         subjects=(node.name,),
         evidence=tuple(evidence),
@@ -340,6 +340,8 @@ def hidden_settings(placement: Placement, node: Node, file: NcclFile) -> Iterato
         yield replaced(
             node,
             f"{file.path} on {node} sets {first(map(str, told))}, which no listing of the environment shows",
+            fix="set it in the job's environment, where it can be seen, or remove it from the file if nobody "
+            "knows why it is there",
             evidence=[setting.evidence for setting in told],
             cause=f"settings in {file.path}",
         )

@@ -73,9 +73,9 @@ def one_nccl(ask: Ask, placement: Placement) -> Iterator[Finding]:
 def engine_of(machine: Machine) -> str | None:
     """Engine and version."""
     software = machine.software
-    if software.engine_version is None:
+    if software.engine is None or software.engine_version is None:
         return None
-    return f"{software.engine or 'engine'} {software.engine_version}"
+    return f"{software.engine} {software.engine_version}"
 
 
 @rule("VER003", "one engine on all nodes", over=whole_job, severity="error")

@@ -15,6 +15,7 @@ from topocheck.checklist import Gate, build_report
 from topocheck.freshness import Admission
 from topocheck.gather.stream import undecoded
 from topocheck.inventory import Inventory
+from topocheck.origin import NOTHING_TAKEN
 from topocheck.placed import placement_report
 from topocheck.placement import Placement, place
 from topocheck.plan import Plan
@@ -44,6 +45,7 @@ from topocheck.snapshot import (
     Source,
 )
 from topocheck.verify import RuleResult, run_rules
+from topocheck.worldreport import of_worlds, worlds_report
 
 __all__ = [
     "A40",
@@ -368,7 +370,13 @@ def report(
     text: str | Plan, *snapshots: FullSnapshot, gate: Gate | None = None, whole: bool = False
 ) -> Report:
     """What verify says; `whole` adds the placement table."""
-    placement = placed(text, *snapshots)
+    declared = plan(text) if isinstance(text, str) else text
+    if declared.worlds != 1:
+        known = inventory(*snapshots, admission=Admission(declared.expect, AT))
+        judgement, _ = of_worlds(declared, known, RULES, NOTHING_TAKEN)
+        if judgement is not None:
+            return worlds_report(judgement, [], at=AT, gate=gate or Gate(), whole=whole)
+    placement = placed(declared, *snapshots)
     answers = run_rules(RULES, placement)
     found = build_report(placement, answers, [], at=AT, gate=gate or Gate())
     if whole:

@@ -42,7 +42,9 @@ def addressed(
 ) -> list[FullSnapshot]:
     """Two nodes with one RoCE port each; keywords change the first node."""
     found = []
-    for number, view in enumerate(pair(ports=ports or nics(layer="Ethernet"))):
+    devices = ports or nics(layer="Ethernet")
+    nodes = (snap("node-a", range(4), ports=devices), snap("node-b", range(4, 8), ports=devices))
+    for number, view in enumerate(nodes):
         own = {"NCCL_DEBUG": "INFO"} | (variables if number == 0 else {})
         value = index if number == 0 else "3"
         if value is not None:
@@ -50,11 +52,9 @@ def addressed(
         port = PortState(
             port=1, lid=0, sm_lid=0, gids=gids if number == 0 else table(WELL), gids_cut=cut and number == 0
         )
-        hardware = msgspec.structs.replace(view.hardware, nics=ports or nics(layer="Ethernet"))
         found.append(
             msgspec.structs.replace(
                 view,
-                hardware=hardware,
                 environment=own,
                 software=Software(nccl=nccl),
                 state=State(nics=(NicState(nic=0, ports=(port,)),)),

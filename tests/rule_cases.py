@@ -12,6 +12,7 @@ import made_capacity
 import made_devices
 import made_direct
 import made_evidence
+import made_experts
 import made_fabric
 import made_limits
 import made_occupancy
@@ -469,6 +470,7 @@ CASES |= {
         made_devices,
         made_direct,
         made_evidence,
+        made_experts,
         made_fabric,
         made_limits,
         made_occupancy,

@@ -15,6 +15,7 @@ import made_capacity
 import made_devices
 import made_direct
 import made_evidence
+import made_experts
 import made_fabric
 import made_limits
 import made_occupancy
@@ -30,6 +31,7 @@ from topocheck.checklist import Gate, build_report
 from topocheck.freshness import Admission
 from topocheck.gather.stream import undecoded
 from topocheck.inventory import Inventory
+from topocheck.origin import NOTHING_TAKEN
 from topocheck.placement import place
 from topocheck.planfile import parse_plan
 from topocheck.report import Report
@@ -60,6 +62,7 @@ from topocheck.snapshot import (
     Source,
 )
 from topocheck.verify import run_rules
+from topocheck.worldreport import of_worlds, worlds_report
 
 __all__ = ["FAILURES", "HEALTHY", "Job", "quoted", "reported"]
 
@@ -95,6 +98,10 @@ def reported(job: Job) -> Report:
     inventory.admission = Admission(plan.expect, now)
     for snapshot in job.snapshots:
         inventory.add(undecoded(snapshot))
+    if plan.worlds != 1:
+        judgement, _ = of_worlds(plan, inventory, RULES, NOTHING_TAKEN)
+        if judgement is not None:
+            return worlds_report(judgement, [], at=now, gate=Gate(), whole=False)
     placement = place(plan, inventory)
     return build_report(placement, run_rules(RULES, placement), [], at=now, gate=Gate("error", "predicted"))
 
@@ -434,6 +441,7 @@ FAILURES: dict[str, Job] = {
         made_devices,
         made_direct,
         made_evidence,
+        made_experts,
         made_fabric,
         made_limits,
         made_occupancy,

@@ -58,7 +58,14 @@ FACTS = {
     "NET/OFI Couldn't find any optimal provider": [
         ("ofi-no-provider", "NET/OFI Couldn't find any optimal provider")
     ],
-    "NET/OFI Selected Provider is efa": [],
+    "NET/OFI Selected Provider is efa": [("ofi-provider", "efa")],
+    "NET/OFI Selected provider is tcp;ofi_rxm, fabric is 10.0.0.0/16 (found 4 nics)": [
+        ("ofi-provider", "tcp;ofi_rxm")
+    ],
+    "NET/OFI Running on P4d platform, Setting NCCL_TOPO_FILE environment variable to /opt/p4d.xml": [
+        ("ofi-platform", "P4d"),
+        ("env", "NCCL_TOPO_FILE=/opt/p4d.xml"),
+    ],
     "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_2'": [("gdr-enabled", "mlx5_2")],
     "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_2' (no module)": [("gdr-disabled", "mlx5_2")],
     "GPU Direct RDMA Disabled for GPU 9b000 / HCA 0 (distance 5 > 3)": [

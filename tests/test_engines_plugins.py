@@ -13,9 +13,10 @@ import pytest
 import topocheck
 from topocheck.cli.main import run
 from topocheck.engines import ENGINES, find
-from topocheck.engines.plugins import entries, third_party
+from topocheck.engines.plugins import third_party
 from topocheck.errors import LayoutError, PlanError
 from topocheck.planfile import parse_plan
+from topocheck.plugins import read_offers
 
 PROGRAM = """\
 from topocheck.engines.engine import Engine, Option, all_sizes, as_launched, axes_of, block_slots
@@ -62,10 +63,10 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that Python searches for packages."""
     monkeypatch.syspath_prepend(tmp_path)
     known = set(sys.modules)
-    entries.cache_clear()
+    read_offers.cache_clear()
     third_party.cache_clear()
     yield tmp_path
-    entries.cache_clear()
+    read_offers.cache_clear()
     third_party.cache_clear()
     for name in set(sys.modules) - known:
         if not name.startswith("topocheck"):

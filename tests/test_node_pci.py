@@ -90,6 +90,15 @@ def test_numa_width_speed_and_iommu_are_read(tmp_path: Path) -> None:
     assert PciLink(node="root0/0/0/0/0", width=8, speed_gts=16.0) in tree.links
 
 
+def test_a_machine_whose_kernel_lists_no_iommu_group_translates_nothing(tmp_path: Path) -> None:
+    text = (DESCRIPTIONS / "roce.txt").read_text(encoding="utf-8").replace(" | iommu_group/type: DMA-FQ", "")
+    lay_out(text, tmp_path)
+    assert {node.iommu for node in read_pci(roots_at(tmp_path))[0].nodes} == {None}
+    (tmp_path / "sys/kernel/iommu_groups").mkdir(parents=True)
+    tree, _ = read_pci(roots_at(tmp_path))
+    assert {node.iommu for node in tree.nodes if node.kind != "root"} == {"none"}
+
+
 def test_the_current_link_is_state_and_not_shape(tmp_path: Path) -> None:
     text = (DESCRIPTIONS / "roce.txt").read_text(encoding="utf-8")
     lay_out(text, tmp_path / "one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import made_direct
+import made_experts
 import made_fabric
 import made_limits
 import made_path
@@ -50,6 +51,7 @@ WARNINGS = {
     "OBS009",
     *made_direct.WARNINGS,
     *made_fabric.WARNINGS,
+    *made_experts.WARNINGS,
     *made_limits.WARNINGS,
     *made_path.WARNINGS,
     *made_ports.WARNINGS,

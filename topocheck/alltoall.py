@@ -57,9 +57,9 @@ def spelled(fact: JobFact) -> str:
 
 
 def refusal(places: Sequence[int], name: Callable[[int], str]) -> str | None:
-    """Why DeepEP's normal mode does not work for ranks on these nodes, in order of the group; None if it does.
+    """Why DeepEP's normal mode does not work for a group whose ranks lie on these nodes; None if it does.
 
-    `name` gives the name of a node.
+    `places` are in the order of the group, `name` gives the name of a node.
     """
     size = len(places)
     if size > BLOCK and size % BLOCK:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from topocheck.hardware import Link
 from topocheck.placement import Node, Placement
@@ -202,6 +204,16 @@ class Ask:
             self.gap(need, [a.node.name], supply, part="peers")
             return None
         return refusal or "OK"
+
+    def plugin(self, node: Node, probe: str) -> tuple[Any, ...]:
+        """What a probe of another package found on a node, one entry for each view that says something else."""
+        self.asked += 1
+        told = node.machine.plugins if node.machine is not None else ()
+        found = tuple(msgspec.json.decode(facts) for name, facts in told if name == probe)
+        if not found:
+            supply = "topocheck probe on every node, with the package of that probe installed there"
+            self.gap(f"facts of the probe {probe}", [node.name], supply, part=f"plugins.{probe}")
+        return found
 
     def gpu_count(self, node: Node) -> int | None:
         """How many GPUs a node has; None unless its list of GPUs is whole."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -12,22 +12,29 @@ from topocheck import __version__
 from topocheck.ask import Gap
 from topocheck.placement import Placement
 from topocheck.plan import BASES, Basis, Plan, Policy
+from topocheck.policy import NO_TERMS, Terms, names
 from topocheck.ranges import first
 from topocheck.report import (
     SCHEMA,
     Counts,
+    Evidence,
     ExitReason,
     GapReport,
     InputReport,
     Outcome,
+    PolicyKey,
     Report,
     ReportedFinding,
     RuleReport,
+    WaiverReport,
+    WaiverState,
 )
-from topocheck.rule import FAMILIES, Finding, Severity, severity_in
+from topocheck.rule import FAMILIES, Finding, Rule, Severity, Standing, severity_in
+from topocheck.sentence import WAIVER_TROUBLE, plural, sentence
 from topocheck.verify import RuleResult
+from topocheck.waiverstate import waiver_states
 
-__all__ = ["Gate", "Job", "absent_nodes", "build_report", "folded", "job_line", "plural"]
+__all__ = ["Gate", "Job", "absent_nodes", "build_report", "folded", "job_line"]
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 MOST_ABOUT = 16
@@ -104,6 +111,7 @@ def build_report(
     at: str,
     gate: Gate,
     notes: Sequence[str] = (),
+    terms: Terms = NO_TERMS,
 ) -> Report:
     """Fold the answers of all rules into one report. `at` is the `now` of the run, RFC 3339."""
     job = Job(
@@ -114,7 +122,7 @@ def build_report(
         absent=absent_nodes(placement),
         notes=evidence_notes(placement),
     )
-    return folded(job, results, inputs, at=at, gate=gate, notes=notes)
+    return folded(job, results, inputs, at=at, gate=gate, notes=notes, terms=terms)
 
 
 def folded(
@@ -125,21 +133,25 @@ def folded(
     at: str,
     gate: Gate,
     notes: Sequence[str] = (),
+    terms: Terms = NO_TERMS,
 ) -> Report:
     """The report of a job, whatever number of worlds it has."""
     gaps = _Gaps()
     rules = [rule_report(result, job.policy, gaps) for result in results]
-    open_rules = [
+    rules += [left_out_report(rule, why, job.policy) for rule, why in terms.left_out]
+    lacking = [
         report.id
-        for result, report in zip(results, rules, strict=True)
+        for result, report in zip(results, rules[: len(results)], strict=True)
         if report.required and is_open(result, report, gate.min_basis)
     ]
-    counts = count(rules, open_rules)
+    unasked = [report.id for report in rules[len(results) :] if report.required]
+    open_rules = [*lacking, *unasked]
+    waivers = waiver_states(terms, rules, results)
+    counts = count(rules, open_rules, waivers)
     broken = [f"{result.rule.id} ({result.reason})" for result in results if result.broke]
-    verdict, code, reason = outcome(counts, open_rules, broken, gate)
-    missing, places = gaps.reports(open_rules)
+    verdict, code, reason = outcome(counts, lacking, unasked, broken, gate)
+    missing, places = gaps.reports(lacking)
     rules = [replace(rule, gaps=sorted(places[index] for index in rule.gaps)) for rule in rules]
-    absent = list(job.absent) if reason == "nodes_missing" else []
     return Report(
         schema=SCHEMA,
         tool=f"topocheck {__version__}",
@@ -147,7 +159,16 @@ def folded(
         verdict=verdict,
         exit_code=0 if gate.exit_zero and reason != "internal_error" else code,
         exit_reason=reason,
-        sentence=sentence(rules, counts, open_rules, broken, verdict, absent=absent),
+        sentence=sentence(
+            verdict,
+            rules,
+            counts,
+            open_rules=open_rules,
+            broken=broken,
+            absent=list(job.absent) if reason == "nodes_missing" else [],
+            left_out=[rule.id for rule, _ in terms.left_out if rule.required],
+            waivers=waivers,
+        ),
         job=job.line,
         phase=job.phase,
         counts=counts,
@@ -156,6 +177,42 @@ def folded(
         gaps=missing,
         inputs=inputs,
         notes=[*notes, *job.notes],
+        policy=policy_keys(gate, terms),
+        waivers=waivers,
+        baseline=terms.baseline.report(rules) if terms.baseline is not None else None,
+    )
+
+
+def policy_keys(gate: Gate, terms: Terms) -> list[PolicyKey]:
+    """What shuts the gate, then every key that was given."""
+    given = {key.key: key for key in terms.keys}
+    own = given.pop("min_basis", None)
+    if own is None or own.value != gate.min_basis:
+        source = "default" if gate.min_basis == "predicted" else "option"
+        own = PolicyKey(key="min_basis", value=gate.min_basis, source=source)
+    fail_on = PolicyKey(
+        key="fail_on", value=gate.fail_on, source="default" if gate.fail_on == "error" else "option"
+    )
+    return [fail_on, own, *given.values()]
+
+
+def left_out_report(rule: Rule[Any], why: str, policy: Policy) -> RuleReport:
+    """A rule that policy leaves out: it has no answer."""
+    return RuleReport(
+        id=rule.id,
+        name=rule.name,
+        family=rule.title,
+        severity=rule.severity,
+        required=rule.required and not names(policy.optional, rule.id),
+        verdict="deselected",
+        basis=None,
+        subjects=0,
+        passed=0,
+        failed=0,
+        unknown=0,
+        reason=why,
+        findings=[],
+        gaps=[],
     )
 
 
@@ -163,13 +220,13 @@ def rule_report(result: RuleResult, policy: Policy, gaps: _Gaps) -> RuleReport:
     """One rule for the report, the policy applied."""
     rule = result.rule
     findings = [reported(finding, result, policy) for finding in result.findings]
-    findings.sort(key=lambda finding: RANK[finding.severity])
+    findings.sort(key=lambda finding: (not finding.counts, RANK[finding.severity]))
     return RuleReport(
         id=rule.id,
         name=rule.name,
         family=rule.title,
         severity=rule.severity,
-        required=rule.required and not selected(rule.id, policy.optional),
+        required=rule.required and not names(policy.optional, rule.id),
         verdict=result.verdict,
         basis=result.basis,
         subjects=result.passed + result.failed + result.unknown,
@@ -184,20 +241,33 @@ def rule_report(result: RuleResult, policy: Policy, gaps: _Gaps) -> RuleReport:
 
 def reported(finding: Finding, result: RuleResult, policy: Policy) -> ReportedFinding:
     """One finding for the report, with the severity that policy gives it."""
+    over = finding.waiver if finding.waiver is not None and finding.waiver.expired else None
+    in_force = finding.waiver if over is None else None
     return ReportedFinding(
         message=finding.message,
         severity=severity_in(policy, result.rule, finding),
         subjects=list(finding.subjects),
         count=finding.count or len(finding.subjects),
-        evidence=list(finding.evidence),
+        evidence=[*finding.evidence, *([expiry(over)] if over is not None else [])],
         fix=finding.fix,
         cause=finding.cause,
+        waiver=None if in_force is None else why_waived(in_force),
+        known=finding.known,
     )
 
 
-def selected(rule: str, keys: Sequence[str]) -> bool:
-    """A rule is named by its id or by a prefix of it."""
-    return any(rule.startswith(key) for key in keys)
+def why_waived(standing: Standing) -> WaiverReport:
+    """What a reader of a finding needs to know of its waiver."""
+    waiver = standing.waiver
+    return WaiverReport(reason=waiver.reason, owner=waiver.owner, expires=waiver.expires)
+
+
+def expiry(standing: Standing) -> Evidence:
+    """Why a finding counts again."""
+    waiver = standing.waiver
+    return Evidence(
+        source=standing.source, fact=f"waived by {waiver.owner} until {waiver.expires}, which is over"
+    )
 
 
 def is_open(result: RuleResult, report: RuleReport, min_basis: Basis) -> bool:
@@ -207,10 +277,13 @@ def is_open(result: RuleResult, report: RuleReport, min_basis: Basis) -> bool:
     return report.basis is not None and BASES.index(report.basis) < BASES.index(min_basis)
 
 
-def count(rules: Sequence[RuleReport], open_rules: Sequence[str]) -> Counts:
+def count(
+    rules: Sequence[RuleReport], open_rules: Sequence[str], waivers: Sequence[WaiverState]
+) -> Counts:
     """How many of each."""
     verdicts = [rule.verdict for rule in rules]
-    severities = [f.severity for rule in rules for f in rule.findings if f.waiver is None]
+    findings = [finding for rule in rules for finding in rule.findings]
+    severities = [finding.severity for finding in findings if finding.counts]
     return Counts(
         passed=verdicts.count("pass"),
         failed=verdicts.count("fail"),
@@ -218,15 +291,17 @@ def count(rules: Sequence[RuleReport], open_rules: Sequence[str]) -> Counts:
         not_applicable=verdicts.count("not-applicable"),
         error=verdicts.count("error"),
         errors=severities.count("error"),
-        warnings=severities.count("warning"),
+        warnings=severities.count("warning") + sum(each.state in WAIVER_TROUBLE for each in waivers),
         infos=severities.count("info"),
-        waived=sum(f.waiver is not None for rule in rules for f in rule.findings),
+        waived=sum(finding.waiver is not None for finding in findings),
         required_unknown=len(open_rules),
+        known=sum(finding.known and finding.waiver is None for finding in findings),
+        deselected=verdicts.count("deselected"),
     )
 
 
 def outcome(
-    counts: Counts, open_rules: Sequence[str], broken: Sequence[str], gate: Gate
+    counts: Counts, lacking: Sequence[str], unasked: Sequence[str], broken: Sequence[str], gate: Gate
 ) -> tuple[Outcome, int, ExitReason]:
     """Verdict, exit code and reason; the first that matches wins."""
     shut = counts.errors + (counts.warnings if gate.fail_on == "warning" else 0)
@@ -234,53 +309,16 @@ def outcome(
         return "fail", 1, "findings"
     if broken:
         return "unknown", 3, "internal_error"
-    if open_rules:
-        return "unknown", 3, "nodes_missing" if "EV001" in open_rules else "evidence_missing"
+    if lacking:
+        return "unknown", 3, "nodes_missing" if "EV001" in lacking else "evidence_missing"
+    if unasked:
+        return "unknown", 3, "rules_deselected"
     return "pass", 0, "passed"
 
 
 def absent_nodes(placement: Placement) -> Iterator[str]:
     """Expected nodes of which nothing was seen."""
     return (node.name for node in placement.nodes[: placement.expected] if node.machine is None)
-
-
-def sentence(
-    rules: Sequence[RuleReport],
-    counts: Counts,
-    open_rules: Sequence[str],
-    broken: Sequence[str],
-    verdict: Outcome,
-    *,
-    absent: Sequence[str],
-) -> str:
-    """The verdict in one sentence, unknowns counted; the word itself (pass, fail, unknown) goes before it."""
-    waiting = plural(len(open_rules), "required rule")
-    unknown = f"; {waiting} undecided ({first(open_rules, 6)})" if open_rules else ""
-    worst = next(
-        ((rule, f) for level in RANK for rule in rules for f in rule.findings if f.severity == level), None
-    )
-    if verdict == "fail" and worst:
-        others = plural(counts.errors - (worst[1].severity == "error"), "more error")
-        warnings = plural(counts.warnings - (worst[1].severity == "warning"), "warning")
-        more = ", ".join(part for part in (others, warnings) if part)
-        return f"{worst[1].message} [{worst[0].id}]" + (f"; {more}" if more else "") + unknown
-    if broken:
-        return f"topocheck itself broke in {first(broken, 2)}: not the job's fault, and no pass"
-    warned = f"; {plural(counts.warnings, 'warning')}" if counts.warnings else ""
-    if verdict == "unknown":
-        missing = f"{first(absent, 4)} never reported" if absent else "nothing is proven wrong"
-        lack = "lacks" if len(open_rules) == 1 else "lack"
-        return f"{missing}, and {waiting} {lack} evidence ({first(open_rules, 8)}){warned}"
-    predicted = any(rule.basis == "predicted" and rule.verdict == "pass" for rule in rules)
-    proof = "predicted, not proven: " if predicted else ""
-    rest = plural(counts.unknown, "optional rule") if counts.unknown else ""
-    undecided = f"; {rest} without evidence" if rest else ""
-    return f"{proof}{plural(counts.passed, 'rule')} hold, none is broken{warned}{undecided}"
-
-
-def plural(number: int, noun: str) -> str:
-    """`2 warnings`, `1 warning`, empty for none."""
-    return f"{number} {noun}{'' if number == 1 else 's'}" if number > 0 else ""
 
 
 def catalogue_order(rule: RuleReport) -> tuple[int, str]:

@@ -75,8 +75,8 @@ class NodeState:
     """Ordinals of GPUs on which nothing but processes of the job was seen."""
     strayed: tuple[Strayed, ...]
     """Ranks whose process is on other GPUs than the one that they claim."""
-    matched: bool
-    """The process of some rank was found on the GPU that it claims."""
+    matched: int
+    """Number of ranks whose process was found on a GPU, be it the one that they claim or not."""
     busy: tuple[GpuCondition, ...]
     """GPUs on which something else is, or on whose processes nobody looked. Own processes are left out."""
     ports: tuple[PortFacts, ...]
@@ -139,12 +139,12 @@ def others(condition: Condition, own: set[int | None]) -> tuple[GpuCondition, ..
     return tuple([gpu for gpu in found if gpu is not None])
 
 
-def places(condition: Condition, claims: Sequence[RankClaim]) -> tuple[tuple[Strayed, ...], bool]:
-    """Ranks that are elsewhere than they claim, and whether any is where it claims."""
+def places(condition: Condition, claims: Sequence[RankClaim]) -> tuple[tuple[Strayed, ...], int]:
+    """Ranks that are elsewhere than they claim, and the number of ranks whose process was found."""
     taken = {(process.pid, gpu.gpu) for gpu in condition.gpus for process in gpu.processes or ()}
     asked = [(claim.pid, claim.gpu) for claim in claims if claim.pid is not None and claim.gpu is not None]
     if taken.issuperset(asked):
-        return (), bool(asked)
+        return (), len(asked)
     seats = {claim.pid: claim for claim in claims if claim.pid is not None and claim.gpu is not None}
     found: dict[int, list[int]] = {}
     for gpu in condition.gpus:
@@ -158,7 +158,7 @@ def places(condition: Condition, claims: Sequence[RankClaim]) -> tuple[tuple[Str
             if seats[pid].gpu not in gpus
         ]
     )
-    return strayed, len(found) > len(strayed)
+    return strayed, len(found)
 
 
 def foreign(gpu: GpuCondition, own: set[int | None]) -> GpuCondition | None:

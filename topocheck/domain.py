@@ -13,7 +13,7 @@ from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
 from topocheck.snapshot import JobFact
 
-__all__ = ["domain_of", "domains_of", "in_one_domain", "shares_clique", "told_apart"]
+__all__ = ["domain_of", "domains_of", "in_one_domain", "reported", "shares_clique", "told_apart"]
 
 ZERO = "0" * 32
 COMPLETED = "completed"

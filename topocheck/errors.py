@@ -10,6 +10,7 @@
     │   │   └── UnknownLayoutError  the layout hangs on a version or an order that was not given
     │   └── TwoJobsError      the input holds more than one job
     └── InternalError         exit 3: topocheck broke; never the job's fault, never a pass
+        └── PluginError       a package that adds to it broke
 
 Errors become words in one place, `topocheck.cli.main`.
 """
@@ -22,6 +23,7 @@ __all__ = [
     "InternalError",
     "LayoutError",
     "PlanError",
+    "PluginError",
     "SnapshotError",
     "TopocheckError",
     "TwoJobsError",
@@ -84,3 +86,7 @@ class TwoJobsError(UsageError):
 
 class InternalError(TopocheckError):
     """topocheck itself broke. The message names the part that did."""
+
+
+class PluginError(InternalError):
+    """A package that adds to topocheck cannot be used. The message names the package."""

@@ -15,7 +15,7 @@ from topocheck.hcafilter import HcaEntry, HcaFilter
 from topocheck.ranges import first
 from topocheck.snapshot import Port
 
-__all__ = ["Devices", "Fault", "filter_faults"]
+__all__ = ["Devices", "Fault", "filter_faults", "perhaps_more"]
 
 Devices = Mapping[str, Sequence[Port]]
 """Ports of the RDMA devices of one node by name; () where none is shown."""
@@ -77,6 +77,13 @@ def more_than_meant(value: HcaFilter, devices: Devices) -> dict[str, list[str]]:
         if others:
             found[entry.name] = others
     return found
+
+
+def perhaps_more(value: HcaFilter, devices: Devices) -> list[str]:
+    """Devices of unknown state that a value would take, or leave out, beside those that are meant."""
+    silent = {name: ports for name, ports in devices.items() if not ports or None in map(is_up, ports)}
+    taken = {name: [Port(state="ACTIVE")] if name in silent else ports for name, ports in devices.items()}
+    return [name for names in more_than_meant(value, taken).values() for name in names if name in silent]
 
 
 def excluding(value: HcaFilter, devices: Devices, *, whole: bool) -> Iterator[Fault]:

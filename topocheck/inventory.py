@@ -8,7 +8,7 @@ not tie stays apart. Two sources that contradict each other are kept as conflict
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from topocheck.gpulist import GpuList
 from topocheck.hardware import Shape
 from topocheck.hostnames import HostNames
 from topocheck.machine import Machine
-from topocheck.merge import join_coverage, join_hosts, labelled, merge_hardware, speaks_of_the_job_only
+from topocheck.merge import join_coverage, join_hosts, join_nics, labelled, merge_hardware, speaks_of_the_job_only
 from topocheck.registry import Conflict, Registry, numbering
 from topocheck.snapshot import (
     At,
@@ -34,6 +34,9 @@ from topocheck.snapshot import (
     Snapshot,
     Software,
 )
+
+if TYPE_CHECKING:  # it is made of inventories
+    from topocheck.standing import Standing
 
 __all__ = ["Conflict", "Inventory", "Machine"]
 
@@ -64,6 +67,8 @@ class Inventory:
         """What evidence must be to count."""
         self.stale: list[Stale] = []
         """Snapshots of another run, or too old: they count as absent."""
+        self.baseline: Standing | None = None
+        """Where everything stood before, if the user gave that (OBS005)."""
         self.others = 0
         """Ranks of other worlds of the job, of which statements about the job may speak too."""
         self._shapes: dict[bytes, Shape] = {}
@@ -187,6 +192,7 @@ class Inventory:
             one(snapshot.coverage, snapshot.coverage),
             one(snapshot.software, snapshot.software),
             faults=snapshot.faults,
+            nics=identity.nics,
             sources=one(sources, sources),
             numbering=one(numbers, numbers),
         )
@@ -229,6 +235,9 @@ class Inventory:
             verbs = one(snapshot.verbs, snapshot.verbs)
             machine.verbs += () if verbs in machine.verbs else (verbs,)
         machine.files += snapshot.files
+        for name, facts in snapshot.plugins.items():
+            found = one((name, bytes(facts)), (name, bytes(facts)))
+            machine.plugins += () if found in machine.plugins else (found,)
         if snapshot.model is not None:
             machine.model += (one(snapshot.model, snapshot.model),)
         taken = snapshot.run, snapshot.taken_at
@@ -283,6 +292,7 @@ class Inventory:
         machine.coverage = join_coverage(machine.coverage, snapshot.coverage)
         machine.software = join_software(machine, snapshot.software, at)
         machine.faults += snapshot.faults
+        machine.nics = join_nics(machine.nics, snapshot.identity.nics)
         machine.sources += tuple(s.name for s in snapshot.sources if s.name not in machine.sources)
         if seen is not None and machine.shape is not None:
             snapshot = machine.shape.renumbered(snapshot, seen)

@@ -17,6 +17,7 @@ from topocheck.snapshot import (
     Limits,
     ModelFiles,
     NcclFile,
+    NicId,
     NodeClaim,
     Observed,
     ProbeFault,
@@ -52,8 +53,12 @@ class Machine:
     """Means of RDMA, each with its scope; equal ones are one object over all machines."""
     files: tuple[NcclFile, ...] = ()
     """Files that NCCL reads."""
+    nics: tuple[NicId, ...] = ()
+    """RDMA devices by name, with bus and GUID as far as any view shows them."""
     model: tuple[ModelFiles, ...] = ()
     """Files of the model; equal ones are one object over all machines."""
+    plugins: tuple[tuple[str, bytes], ...] = ()
+    """What probes of other packages found: name of the probe and its facts, encoded; equal ones once."""
     taken: tuple[tuple[str | None, str | None], ...] = ()
     """Run id and time of each snapshot."""
     faults: tuple[ProbeFault, ...] = ()

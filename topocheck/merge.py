@@ -13,6 +13,7 @@ from topocheck.snapshot import (
     Host,
     Identity,
     LinkMatrix,
+    NicId,
     NicShape,
     PeerAccess,
     Snapshot,
@@ -23,6 +24,7 @@ __all__ = [
     "agree",
     "join_coverage",
     "join_hosts",
+    "join_nics",
     "labelled",
     "merge_hardware",
     "speaks_of_the_job_only",
@@ -181,6 +183,19 @@ def labelled(host: Host, label: str) -> Host:
     if label in (host.name, *host.aliases):
         return host
     return msgspec.structs.replace(host, aliases=(label, *host.aliases))
+
+
+def join_nics(known: tuple[NicId, ...], seen: tuple[NicId, ...]) -> tuple[NicId, ...]:
+    """RDMA devices of both views by name; what both say stays as it was first."""
+    if not seen or seen == known:
+        return known
+    found = {nic.name: nic for nic in known}
+    for nic in seen:
+        old = found.get(nic.name, nic)
+        found[nic.name] = NicId(
+            name=nic.name, bus=old.bus or nic.bus, guid=old.guid or nic.guid, card=old.card or nic.card
+        )
+    return tuple(found.values())
 
 
 def join_hosts(known: Host, seen: Host) -> Host:

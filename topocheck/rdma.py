@@ -11,10 +11,10 @@ from topocheck.hca import is_up
 from topocheck.needed import filter_kind, named_hcas
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
-from topocheck.rule import Evidence, read_at
+from topocheck.rule import Evidence, NotApplicable, Situations, read_at
 from topocheck.snapshot import LogFact, NicShape, Verbs, VerbsDevice
 
-__all__ = ["Rdma", "equipped", "rdma_kind", "rdma_of", "spell"]
+__all__ = ["Rdma", "equipped", "ports", "rdma_kind", "rdma_of", "spell", "that_may_use"]
 
 BROKEN = {
     "no-verbs": "libibverbs cannot be opened",
@@ -236,3 +236,19 @@ def ports(node: Node) -> Rdma | None:
 def spell(fact: LogFact) -> Evidence:
     """A statement of a log as evidence."""
     return read_at(fact.at, f"{fact.kind}: {fact.value}" if fact.value else fact.kind, "log")
+
+
+def that_may_use(placement: Placement, found: dict[Hashable, list[Node]]) -> Situations[Node] | NotApplicable:
+    """Situations of nodes less those that proven use no RDMA: by wish, or because they have no device."""
+    reasons = {key: spared(placement, alike[0]) for key, alike in found.items()}
+    left = {key: alike for key, alike in found.items() if not reasons[key]}
+    return left or NotApplicable(first(sorted(set(reasons.values())), 2) or "no node carries ranks")
+
+
+def spared(placement: Placement, node: Node) -> str:
+    """Why a node proven uses no RDMA; empty if it may."""
+    rdma, machine = rdma_of(placement, node), node.machine
+    if rdma is not None and rdma.cause == "switched off":
+        return rdma.reason
+    whole = machine is not None and machine.shape is not None and machine.coverage.nics == "all"
+    return "no node has an RDMA device" if whole and not (node.shape and node.shape.hardware.nics) else ""

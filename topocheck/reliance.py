@@ -24,6 +24,7 @@ class Reliance:
     """The group or boundary in words."""
     ranks: tuple[int, ...]
     nodes: tuple[Node, ...]
+    """Those that are known; () for ranks of which nothing shows where they are."""
     elsewhere: str | None
     """Rule that tells it if the nodes lie in several domains; None where that is no fault."""
 
@@ -52,7 +53,7 @@ def find_reliances(placement: Placement) -> dict[Hashable, list[Reliance]]:
         for index, ranks in enumerate(placement.layout.groups(kind) if is_grouped(placement, kind) else ()):
             places = dict.fromkeys(members(placement.placed.node, ranks))
             nodes = tuple(placement.nodes[place] for place in places if place is not None)
-            if len(nodes) > 1 and relies(placement, kind, nodes):
+            if nodes and len(places) > 1 and relies(placement, kind, nodes):
                 one = Reliance(f"{title} {index} (ranks {fold(ranks)})", tuple(ranks), nodes, elsewhere)
                 found.setdefault((kind, tuple(places)), []).append(one)
     boundaries = stage_boundaries(placement)

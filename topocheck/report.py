@@ -22,6 +22,7 @@ __all__ = [
     "GpuReport",
     "GroupReport",
     "InputReport",
+    "NicReport",
     "NodeReport",
     "PlacementReport",
     "Placing",
@@ -224,6 +225,17 @@ class GpuReport(Part, frozen=True, kw_only=True):
     """Ranks that drive it."""
 
 
+class NicReport(Part, frozen=True, kw_only=True):
+    """One RDMA device of a node."""
+
+    name: str
+    """Kernel name."""
+    guid: str | None
+    """Node GUID; null if not known."""
+    bus: str | None
+    """PCI address; null if not known."""
+
+
 class NodeReport(Part, frozen=True, kw_only=True):
     """One node of the job."""
 
@@ -241,6 +253,12 @@ class NodeReport(Part, frozen=True, kw_only=True):
     """NVLink domain beyond the host, cluster UUID and clique; null if none is proven."""
     gpus: list[GpuReport]
     """Its GPUs as far as known."""
+    boot: str | None = None
+    """Boot id of its host; null if not known."""
+    nics: list[NicReport] | None = None
+    """Its RDMA devices; null where not all of them are known."""
+    versions: dict[str, str] = {}
+    """Versions in force by name: driver, nccl, engine ..."""
 
 
 class GroupReport(Part, frozen=True, kw_only=True):

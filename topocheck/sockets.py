@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from topocheck.interfaces import Addresses, chosen, is_link_local, is_loopback, is_set, leads_nowhere
+from topocheck.kinds import kinds
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rule import Evidence, read_at
@@ -54,6 +55,8 @@ class Sockets:
     """What is wrong, each with the setting that it follows from."""
     lacks: list[Literal["variables", "interfaces"]] = field(default_factory=list)
     """What is not shown."""
+    places: tuple[int, ...] = ()
+    """Places of those interfaces among the network devices, where there is one view of them."""
     gloo_fell_back: bool = False
     """Gloo said that it took the loopback address."""
 
@@ -64,16 +67,33 @@ def sockets_of(placement: Placement) -> dict[int, Sockets]:
 
 
 def find(placement: Placement) -> dict[int, Sockets]:
-    """Look at each node, then for addresses that are there twice."""
-    found = {node.index: look(placement, node) for node in placement.nodes}
+    """Look at one node of each kind, at the addresses of all, then for addresses that are there twice."""
+    found: dict[int, Sockets] = {}
     owners: dict[str, list[int]] = {}
-    for index, sockets in found.items():
-        for _, address in sockets.taken:
-            owners.setdefault(address, []).append(index)
+    for alike in [*kinds(placement), *([node] for node in placement.nodes[placement.expected :])]:
+        sample = look(placement, alike[0])
+        for node in alike:
+            sockets = sample if node is alike[0] else of_kind(placement, node, sample)
+            found[node.index] = sockets
+            for _, address in sockets.taken:
+                owners.setdefault(address, []).append(node.index)
     for address, indexes in owners.items():
         if len(indexes) > 1:
             share(placement, found, address, indexes)
     return found
+
+
+def of_kind(placement: Placement, node: Node, sample: Sockets) -> Sockets:
+    """A node that differs from a sample by its addresses alone. If all is well there, only they are read."""
+    machine = node.machine
+    if sample.troubles or sample.lacks or not sample.places or machine is None:
+        return look(placement, node)
+    view = next((state for state, _ in machine.states if state.netdevs), None)
+    own = view and {view.netdevs[place].name: view.addresses[place] or () for place in sample.places}
+    taken = reachable(own) if own else ()
+    if len(taken) < len(sample.places):
+        return look(placement, node)
+    return Sockets(sample.told, sample.evidence, taken, sample.explicit, places=sample.places)
 
 
 def share(placement: Placement, found: dict[int, Sockets], address: str, indexes: Sequence[int]) -> None:
@@ -156,6 +176,7 @@ def by_views(sockets: Sockets, views: Sequence[View], setting: Setting | None) -
     elif isinstance(trouble, Trouble):
         sockets.troubles.append((told, trouble))
     picked = chosen([netdev.name for netdev in view[0]], view[1], value).addressed
+    sockets.places = picked if len(views) == 1 and not sockets.taken else ()
     sockets.taken += reachable({view[0][place].name: view[1][place] or () for place in picked})
 
 

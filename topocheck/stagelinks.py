@@ -13,6 +13,7 @@ import msgspec
 from topocheck.ask import Ask, Device
 from topocheck.domain import in_one_domain
 from topocheck.hardware import Shape
+from topocheck.hcafilter import parse_hca_filter
 from topocheck.pipeline.boundary import Link, nvlink, pcie, pcie_bytes_per_s, rdma, shared
 from topocheck.pipeline.bounds import Bounds
 from topocheck.placement import Node, Placement
@@ -298,14 +299,9 @@ def variables_of(node: Node) -> dict[str, str]:
 
 
 def selected(name: str, wish: str) -> bool:
-    """NCCL_IB_HCA selects this device: prefixes, `=` exact names, `^` all but these; ports are left aside."""
-    if not wish:
-        return True
-    exclude, wish = wish.startswith("^"), wish.removeprefix("^")
-    exact, wish = wish.startswith("="), wish.removeprefix("=")
-    names = [entry.partition(":")[0] for entry in wish.split(",") if entry]
-    met = name in names if exact else any(name.startswith(prefix) for prefix in names)
-    return met != exclude
+    """NCCL_IB_HCA selects the first port of this device, or the second: cards have no more."""
+    value = parse_hca_filter(wish)
+    return value.selects(name, 1) or value.selects(name, 2)
 
 
 def gpudirect(placement: Placement, nodes: tuple[Node, Node], *, close: bool) -> bool | None:
@@ -338,9 +334,9 @@ def nvlink_version(shape: Shape, ordinal: int) -> int | None:
 
 def lanes(shape: Shape, ordinal: int) -> Bounds | None:
     """Rate of the PCIe link of a GPU by its board and the port above; None without a PCI tree."""
-    gpu = shape.hardware.gpus[ordinal]
+    place = shape.hardware.gpus[ordinal].pci if ordinal < shape.gpus else None
     nodes = {node.id: node for node in shape.hardware.pci}
-    device = nodes.get(gpu.pci or "")
+    device = nodes.get(place or "")
     above = nodes.get(device.parent or "") if device else None
     ends = [end for end in (device, above) if end is not None and end.max_width and end.max_speed_gts]
     if not ends:

@@ -15,18 +15,20 @@ from topocheck.engines.layout import Group
 from topocheck.models import has_nvlink
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
-from topocheck.rule import Evidence, NotApplicable, Situations
+from topocheck.rule import Evidence, NotApplicable, Situations, the
 
 __all__ = [
     "INNER",
     "Boundary",
     "Load",
     "TensorGroup",
+    "between_nodes",
     "crossings",
     "every_rank_told",
     "loads",
     "members",
     "replica_of",
+    "running",
     "side_by_side",
     "stage_boundaries",
     "tensor_groups",
@@ -156,6 +158,23 @@ def within_nodes(placement: Placement) -> NotApplicable | None:
     if any(size > 1 and next(side_by_side(placement, axis), None) for axis, size in sizes.items()):
         return None
     return NotApplicable("no group crosses nodes")
+
+
+def running(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job, if it was seen running."""
+    if placement.phase != "observed":
+        return NotApplicable("the job was not seen running")
+    return the(placement)
+
+
+def between_nodes(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The running job, if any of its groups crosses nodes."""
+    job = running(placement)
+    if isinstance(job, NotApplicable):
+        return job
+    if placement.expected == 1 and len(placement.nodes) == 1:
+        return NotApplicable("the job has one node")
+    return within_nodes(placement) or job
 
 
 def crossings(placement: Placement) -> Situations[Boundary] | NotApplicable:

@@ -43,6 +43,11 @@ class Flow:
         return f"{self.edge.src}->{self.edge.dst}"
 
     @property
+    def ends(self) -> tuple[str | None, int, int]:
+        """What the lines of its two ends have in common: communicator, sender, receiver."""
+        return self.edge.comm, self.edge.src, self.edge.dst
+
+    @property
     def how(self) -> str:
         """Transport without the device number: NET/Socket, NET/IB."""
         return f"NET/{self.edge.network}" if self.edge.via == "NET" else self.edge.how or self.edge.via

@@ -16,11 +16,12 @@ from typing import Any
 from topocheck.ask import Ask, Gap
 from topocheck.placement import Node, Placement
 from topocheck.plan import BASES, Basis
+from topocheck.policy import NO_TERMS, Terms
 from topocheck.rule import Evidence, Finding, NotApplicable, Rule, Verdict, severity_in
 
 __all__ = ["RuleResult", "run_rules"]
 
-MOST_SUBJECTS = 32
+MOST_SUBJECTS = 256
 """Subjects listed of one finding; its count is whole."""
 MOST_EVIDENCE = 12
 """Facts listed of one finding."""
@@ -57,12 +58,20 @@ class RuleResult:
         return self.rule.id
 
 
-def run_rules(rules: Sequence[Rule[Any]], placement: Placement) -> list[RuleResult]:
-    """Answer every rule, in the order given. Rules that need what others missed come last (EV002)."""
+def run_rules(
+    rules: Sequence[Rule[Any]], placement: Placement, terms: Terms = NO_TERMS
+) -> list[RuleResult]:
+    """Answer every rule, in the order given. Rules that need what others missed come last (EV002).
+
+    `terms` say which findings do not count; a finding of which some subjects do and others do not is split.
+    """
     variants = placement.variants()
     results: list[RuleResult] = []
     for rule in rules:
-        answers = [run_rule(rule, variant, results) for variant in variants]
+        answers = [run_rule(rule, variant, results, terms) for variant in variants]
+        if rule.id in terms.rules and len({borne(answer) for answer in answers}) > 1:
+            # What is borne in one order of the nodes and not in another counts.
+            answers = [run_rule(rule, variant, results, NO_TERMS) for variant in variants]
         result = fold_orders(answers)
         if placement.order_unknown and result.verdict in ("pass", "fail"):
             result = undecided(result)
@@ -70,7 +79,9 @@ def run_rules(rules: Sequence[Rule[Any]], placement: Placement) -> list[RuleResu
     return results
 
 
-def run_rule(rule: Rule[Any], placement: Placement, earlier: Sequence[RuleResult]) -> RuleResult:
+def run_rule(
+    rule: Rule[Any], placement: Placement, earlier: Sequence[RuleResult], terms: Terms
+) -> RuleResult:
     """Answer one rule for one order of nodes. A crash is an `error`, never a pass."""
     result = RuleResult(rule)
     try:
@@ -82,17 +93,30 @@ def run_rule(rule: Rule[Any], placement: Placement, earlier: Sequence[RuleResult
         result.verdict, result.reason = "not-applicable", situations.reason
         return result
     for members in situations.values():
-        ask, findings, broke = Ask(placement, earlier=earlier), list[Finding](), ""
-        try:
-            findings.extend(rule.check(ask, members[0]))
-        except Exception as error:  # noqa: BLE001 - as above; what it found before stands
-            broke = spell(error)
-        result.reason, result.broke = result.reason or broke, result.broke or bool(broke)
-        judge(result, ask, findings, members, decided=not (broke or ask.gaps or not ask.asked))
+        judge(result, Inquiry(placement, earlier, terms), members)
     result.verdict = fold(result)
     if result.verdict == "unknown" and not result.unknown:
         result.reason = "there was nothing to look at"
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What one rule is asked with."""
+
+    placement: Placement
+    earlier: Sequence[RuleResult]
+    terms: Terms
+
+    def ask(self, result: RuleResult, subject: Any) -> tuple[Ask, list[Finding], bool]:
+        """Ask about one subject: what was asked, what was found, and whether the check broke."""
+        ask, findings = Ask(self.placement, earlier=self.earlier), list[Finding]()
+        try:
+            findings.extend(result.rule.check(ask, subject))
+        except Exception as error:  # noqa: BLE001 - as above; what it found before stands
+            result.reason, result.broke = result.reason or spell(error), True
+            return ask, findings, True
+        return ask, findings, False
 
 
 def spell(error: Exception) -> str:
@@ -101,28 +125,48 @@ def spell(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})"
 
 
-def judge(
-    result: RuleResult, ask: Ask, findings: list[Finding], members: Sequence[Any], *, decided: bool
-) -> None:
+def judge(result: RuleResult, inquiry: Inquiry, members: Sequence[Any]) -> None:
     """Add the verdict of one situation, which stands for all its members."""
-    count, policy = len(members), ask.placement.plan.policy
+    ask, findings, broke = inquiry.ask(result, members[0])
+    count, decided = len(members), not (broke or ask.gaps or not ask.asked)
+    severe = False
     if findings:
         result.failed += count
-        for finding in findings:
-            others = tuple(str(member) for member in members[1:MOST_SUBJECTS])
-            number = finding.count if finding.count is not None else max(1, len(finding.subjects))
-            joined = replace(finding, subjects=finding.subjects + others, count=number * count)
-            add_finding(result.findings, joined)
+        severe = accuse(result, inquiry, findings, members)
     elif decided:
         result.passed += count
     else:
         result.unknown += count
-    severe = any(severity_in(policy, result.rule, finding) == "error" for finding in findings)
     if not decided and not severe:
         result.undecided += count
     result.gaps += shared(ask, members) if count > 1 else ask.gaps
     if ask.basis is not None and (result.basis is None or BASES.index(ask.basis) < BASES.index(result.basis)):
         result.basis = ask.basis
+
+
+def accuse(result: RuleResult, inquiry: Inquiry, findings: list[Finding], members: Sequence[Any]) -> bool:
+    """Add what was found about the members of a situation; whether each of them has an error that counts.
+
+    As many members as a finding lists are asked themselves, so that each is named as the rule names it; all
+    of them where some findings of the rule do not count. The first stands for the others.
+    """
+    rule, placement, terms = result.rule, inquiry.placement, inquiry.terms
+    listed = max((len(finding.subjects) for finding in result.findings), default=0)
+    told = len(members) if rule.id in terms.rules else max(1, MOST_SUBJECTS - listed)
+    severe, policy = True, placement.plan.policy
+    for place, member in enumerate(members[:told]):
+        found = inquiry.ask(result, member)[1] if place else findings
+        parts = [part for finding in found for part in terms.parts(rule, counted(finding), placement)]
+        weight = 1 if place else 1 + max(0, len(members) - told)
+        for part in parts:
+            add_finding(result.findings, replace(part, count=(part.count or 0) * weight))
+        severe = severe and any(part.counts and severity_in(policy, rule, part) == "error" for part in parts)
+    return severe
+
+
+def counted(finding: Finding) -> Finding:
+    """The same with the number of its subjects, one at least."""
+    return finding if finding.count is not None else replace(finding, count=max(1, len(finding.subjects)))
 
 
 def shared(ask: Ask, members: Sequence[Any]) -> list[Gap]:
@@ -156,9 +200,12 @@ def add_finding(findings: list[Finding], new: Finding) -> None:
     """One finding for one cause: further subjects join the first."""
     number = new.count or 1
     for index, known in enumerate(findings):
-        if (known.cause, known.severity) == (new.cause, new.severity):
-            subjects = tuple(dict.fromkeys((*known.subjects, *new.subjects)))[:MOST_SUBJECTS]
-            evidence = tuple(dict.fromkeys((*known.evidence, *new.evidence)))[:MOST_EVIDENCE]
+        if kind_of(known) == kind_of(new):
+            subjects, evidence = known.subjects, known.evidence
+            if len(subjects) < MOST_SUBJECTS:
+                subjects = tuple(dict.fromkeys((*subjects, *new.subjects)))[:MOST_SUBJECTS]
+            if len(evidence) < MOST_EVIDENCE:
+                evidence = tuple(dict.fromkeys((*evidence, *new.evidence)))[:MOST_EVIDENCE]
             findings[index] = replace(
                 known,
                 subjects=subjects,
@@ -174,6 +221,19 @@ def add_finding(findings: list[Finding], new: Finding) -> None:
             subjects=new.subjects[:MOST_SUBJECTS],
             evidence=tuple(dict.fromkeys(new.evidence))[:MOST_EVIDENCE],
         )
+    )
+
+
+def kind_of(finding: Finding) -> tuple[object, ...]:
+    """Findings of one kind are one."""
+    return finding.cause, finding.severity, finding.waiver, finding.known
+
+
+def borne(result: RuleResult) -> frozenset[tuple[str, str, bool]]:
+    """What counts among the findings, and what does not."""
+    return frozenset(
+        (finding.cause, finding.severity or result.rule.severity, finding.counts)
+        for finding in result.findings
     )
 
 

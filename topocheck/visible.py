@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from topocheck.snapshot import GpuId
 
-__all__ = ["LISTS", "list_faults"]
+__all__ = ["LISTS", "list_faults", "needs_the_list"]
 
 LISTS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """Variables that hold such lists."""
@@ -37,6 +37,18 @@ def list_faults(listed: str, gpus: Sequence[GpuId], *, whole: bool) -> Iterator[
             yield f"names {entry[:60]} twice: CUDA then shows no device at all"
             return
         seen[named] = place
+
+
+def needs_the_list(listed: str, gpus: Sequence[GpuId]) -> bool:
+    """Some entry is none of these GPUs, so that only the whole list of GPUs tells whether it names one."""
+    for entry in (entry.strip() for entry in listed.split(",")):
+        if INDEX.fullmatch(entry) and int(entry) >= len(gpus):
+            return True
+        if entry.startswith(("GPU-", "gpu-")):
+            uuids = [gpu.uuid.lower() for gpu in gpus if gpu.uuid is not None]
+            if not any(uuid.startswith(entry.lower()) for uuid in uuids):
+                return True
+    return False
 
 
 def entry_fault(entry: str, gpus: Sequence[GpuId], *, whole: bool) -> str:

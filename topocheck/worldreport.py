@@ -8,14 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from topocheck.checklist import Gate, Job, absent_nodes, build_report, folded, job_line, plural
+from topocheck.checklist import Gate, Job, absent_nodes, build_report, folded, job_line
 from topocheck.inventory import Inventory
 from topocheck.origin import Origin
 from topocheck.placed import placement_report
 from topocheck.plan import BASES, Plan
 from topocheck.ranges import first
+from topocheck.policy import NO_TERMS, Terms
 from topocheck.report import InputReport, Report, WorldReport
 from topocheck.rule import Rule
+from topocheck.sentence import plural
 from topocheck.worldwise import Judged, Judgement, judge, worlds_in
 
 __all__ = ["of_worlds", "worlds_report"]

@@ -49,6 +49,8 @@ OPTIONS = (
     "micro_batch_size",
     "global_batch_size",
     "num_layers",
+    "moe_enable_deepep",
+    "moe_flex_dispatcher_backend",
 )
 """Arguments that a rule may look at; they become facts under the flag's own spelling."""
 

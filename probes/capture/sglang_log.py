@@ -49,6 +49,7 @@ OPTIONS = (
     "enable_dp_attention",
     "disaggregation_mode",
     "moe_a2a_backend",
+    "deepep_mode",
     "watchdog_timeout",
     "chunked_prefill_size",
     "mem_fraction_static",

@@ -48,6 +48,7 @@ OPTIONS = (
     "enable_dbo",
     "speculative_config",
     "enable_expert_parallel",
+    "all2all_backend",
     "data_parallel_size_local",
     "data_parallel_start_rank",
     "data_parallel_backend",

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from topocheck.plugins import PROBES as OFFERED
+from topocheck.plugins import offers
 from topocheck.probes.node.driver import ask_driver
 from topocheck.probes.node.gpus import NodeGpus, join_gpus
 from topocheck.probes.node.isolate import Apart
@@ -110,6 +112,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """All workers that are found are wanted."""
     model: str | None = None
     """Folder of the model whose files are wanted."""
+    plugins: frozenset[str] = frozenset()
+    """Probes of other packages to ask."""
 
     @property
     def of_workers(self) -> bool:
@@ -130,7 +134,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 def read_node(request: Request) -> FullSnapshot:
     """The node, within `timeout_s` and little more. Never raises for what a probe meets."""
     deadline = time.monotonic() + request.timeout_s
-    running = start(request, deadline)
+    running, (plugins, refused) = start(request, deadline), start_plugins(request, deadline)
     found: dict[str, Any] = {}
     faults: dict[str, Faults] = {}
     for name, probe in running.items():
@@ -140,7 +144,7 @@ def read_node(request: Request) -> FullSnapshot:
     driver = (*faults.pop("gpus", ()), *faults.pop("amd", ()))
     gpus = join_gpus(found.get("gpus"), found.get("amd"), found.get("pci"), driver, identity=request.light)
     told = (*gpus.faults, *(fault for probe in faults.values() for fault in probe))
-    snapshot = view(request, gpus, found, told)
+    snapshot = with_plugins(view(request, gpus, found, (*told, *refused)), plugins, deadline + GRACE_S)
     if request.of_workers:
         return with_workers(snapshot, request, gpus, max(deadline, time.monotonic()) + GRACE_S)
     return with_claim(snapshot, request, gpus)
@@ -164,6 +168,31 @@ def start(request: Request, deadline: float) -> dict[str, Apart[Any]]:
     if "gpus" in asked:
         running["amd"] = Apart("amd", AMD.part, partial(read_in_tree, AMD, roots, tree, half))
     return running
+
+
+def start_plugins(request: Request, deadline: float) -> tuple[dict[str, Apart[Any]], Faults]:
+    """Probes of other packages that are asked for, each running apart, and those that are refused."""
+    if request.light or not request.plugins or not offers(OFFERED):
+        return {}, ()
+    from topocheck.probes.node.plugins import ask_plugin, part_of, sort_offers  # noqa: PLC0415 - only with some
+
+    found, refused = sort_offers(PROBES)
+    asked = {name: offer for name, offer in found.items() if name in request.plugins}
+    return {
+        name: Apart(
+            name, part_of(name), partial(ask_plugin, offer, request.roots, deadline, request.timeout_s)
+        )
+        for name, offer in asked.items()
+    }, refused
+
+
+def with_plugins(snapshot: FullSnapshot, plugins: Mapping[str, Apart[Any]], deadline: float) -> FullSnapshot:
+    """The snapshot with what probes of other packages found."""
+    for name, probe in plugins.items():
+        facts, faults = probe.result(deadline, None)
+        known = snapshot.plugins if facts is None else {**snapshot.plugins, name: facts}
+        snapshot = replace(snapshot, plugins=known, faults=(*snapshot.faults, *faults))
+    return snapshot
 
 
 def read_in_tree(probe: Probe, roots: Roots, tree: Apart[Any] | None, deadline: float) -> tuple[Any, Faults]:

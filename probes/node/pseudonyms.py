@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from topocheck.snapshot import FullSnapshot, Host
+from topocheck.snapshot import FullSnapshot, Host, ProbeFault
 
 __all__ = ["Pseudonyms", "redacted"]
 
@@ -44,6 +44,7 @@ HOST_VARIABLES = re.compile(
 """Variables that name machines of the job, this one or others."""
 NAME = re.compile(r"(?<![\w.-])[A-Za-z_][\w-]*(?:\.[\w-]+)*(?![\w.-])")
 SAME_EVERYWHERE = frozenset({"localhost", "localdomain", "http", "https", "tcp", "file", "none", "auto"})
+LEFT_OUT = "left out by --redact, which cannot tell what in it names a machine"
 SHORTEST_NAME = 3
 """Host names below this length are replaced as names alone: inside other text they would hit words."""
 
@@ -125,8 +126,8 @@ class Pseudonyms:
 
 
 def redacted(snapshot: FullSnapshot, key: bytes) -> FullSnapshot:
-    """The snapshot under pseudonyms."""
-    pseudonyms = Pseudonyms(key)
+    """The snapshot under pseudonyms, without the facts of other packages' probes."""
+    pseudonyms, snapshot = Pseudonyms(key), without_plugins(snapshot)
     document = msgspec.to_builtins(snapshot)
     names = known_names(snapshot.identity.host, pseudonyms)
     known = re.compile(
@@ -155,6 +156,15 @@ def redacted(snapshot: FullSnapshot, key: bytes) -> FullSnapshot:
     if environment:
         document["environment"] = environment
     return msgspec.convert(document, FullSnapshot)
+
+
+def without_plugins(snapshot: FullSnapshot) -> FullSnapshot:
+    """Nobody but the package of a probe knows what of its facts names a machine: none of them is shown."""
+    faults = tuple(
+        ProbeFault(part=f"plugins.{name}", kind="not-permitted", path=f"probe {name}", reason=LEFT_OUT)
+        for name in snapshot.plugins
+    )
+    return msgspec.structs.replace(snapshot, plugins={}, faults=(*snapshot.faults, *faults))
 
 
 def known_names(host: Host, pseudonyms: Pseudonyms) -> set[str]:

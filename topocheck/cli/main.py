@@ -22,6 +22,8 @@ COMMANDS = {
     "import": "topocheck.cli.import_captures:import_captures",
     "plan": "topocheck.cli.plan:plan",
     "verify": "topocheck.cli.verify:verify",
+    "gate": "topocheck.cli.gate:gate",
+    "run": "topocheck.cli.run:run_command",
     "bubble": "topocheck.cli.bubble:bubble",
     "boundary": "topocheck.cli.boundary:boundary",
     "capacity": "topocheck.cli.capacity:capacity",

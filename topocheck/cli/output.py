@@ -14,7 +14,7 @@ from topocheck.errors import UsageError
 from topocheck.render.text import VERDICT
 from topocheck.report import Report
 
-__all__ = ["colour_wanted", "one_each", "write_file", "write_outputs"]
+__all__ = ["colour_wanted", "one_each", "rendered", "terminal_width", "write_file", "write_outputs"]
 
 
 def colour_wanted(asked: bool | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from topocheck.cli.streams import show
 from topocheck.errors import UsageError
 from topocheck.gather.seal import sealed
+from topocheck.plugins import PROBES as OFFERED
+from topocheck.plugins import offers
 from topocheck.probes.node.probe import PROBES, Request, read_node
 from topocheck.probes.node.roots import Roots
 
@@ -19,7 +22,24 @@ __all__ = ["probe"]
 
 KEY = "TOPOCHECK_REDACT_KEY"
 """Variable with the key of the pseudonyms; the same on all nodes of a job."""
-NAMES = click.Choice(sorted(PROBES))
+
+
+class ProbeName(click.Choice):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """Name of a probe, topocheck's own or another package's."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name; what is installed is looked up only for one that is not topocheck's."""
+        if value in PROBES:
+            return value
+        return click.Choice(sorted({*PROBES, *added()})).convert(value, param, ctx)
+
+
+NAMES = ProbeName(sorted(PROBES))
+
+
+def added() -> frozenset[str]:
+    """Names of the probes that other packages add."""
+    return frozenset(offer.name for offer in offers(OFFERED))
 
 
 @click.command()
@@ -63,13 +83,14 @@ def probe(  # noqa: PLR0917 - one parameter an option
     request = Request(
         roots=Roots.at(root),
         timeout_s=timeout,
-        names=frozenset(only or PROBES) - frozenset(skip),
+        names=frozenset(only or PROBES) & frozenset(PROBES) - frozenset(skip),
         run=run,
         pids=pid,
         workers=processes,
         model=model,
+        plugins=frozenset(only or added()) - frozenset(skip),
     )
-    if not request.names:
+    if not request.names | request.plugins:
         raise UsageError("--only and --skip leave no probe to ask")
     gc.disable()  # it ends soon, and what it imports is no garbage: collecting costs a twentieth of it all
     try:

@@ -27,6 +27,8 @@ TABLE = Table(
         "base-gpu-id": "--base-gpu-id",
         "gpu-id-step": "--gpu-id-step",
         "disaggregation-mode": "--disaggregation-mode",
+        "moe-a2a-backend": "--moe-a2a-backend",
+        "deepep-mode": "--deepep-mode",
         "model": "--model-path --model",
         "config": "--config",
     },

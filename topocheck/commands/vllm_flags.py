@@ -32,6 +32,7 @@ TABLE = Table(
         "data-parallel-backend": "-dpb --data-parallel-backend",
         "distributed-executor-backend": "--distributed-executor-backend",
         "device-ids": "--device-ids",
+        "all2all-backend": "--all2all-backend",
         "model": "--model",
         "config": "--config",
     },

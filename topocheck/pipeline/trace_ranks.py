@@ -143,8 +143,8 @@ def _about_passes(stages: Sequence[StageTrace]) -> Iterator[str]:
     """Passes are told apart by their transfers alone."""
     if any(unit.backward for stage in stages for unit in stage.units):
         yield (
-            "what comes back to an earlier stage counts as backward; computing between two transfers may be of "
-            "both passes, and is drawn as one"
+            "what comes back to an earlier stage counts as backward; computing between two transfers may be "
+            "of both passes, and is drawn as one"
         )
 
 

@@ -180,7 +180,9 @@ def _rounds(run: Run) -> list[int]:
     Only stages whose clocks compare with the first one's say when that was, and only units of all these.
     """
     near = [stage.stage for stage in run.trace.stages if run.error(0, stage.stage) is not None]
-    whole: set[str] = set.intersection(*({unit.unit for unit in run.trace.stages[stage].units} for stage in near))
+    whole: set[str] = set.intersection(
+        *({unit.unit for unit in run.trace.stages[stage].units} for stage in near)
+    )
     spans: dict[str, tuple[int, int]] = {}
     for stage in near:
         shift = run.shifts[stage]

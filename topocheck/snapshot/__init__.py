@@ -11,6 +11,8 @@ The text under each field is what `topocheck schema snapshot` prints.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from topocheck.snapshot.condition import Condition, GpuCondition, NicCondition, PortCondition
@@ -164,6 +166,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """What the running job showed; None where nothing of it was looked at."""
     job: tuple[JobFact, ...] = ()
     """Statements about the whole job found here."""
+    plugins: dict[str, msgspec.Raw] = {}
+    """What probes of other packages found, by the name of the probe."""
     faults: tuple[ProbeFault, ...] = ()
     """What could not be read."""
     end: str | None = None
@@ -180,3 +184,5 @@ class FullSnapshot(Snapshot, frozen=True, kw_only=True):
     """Variables that all ranks of the node share, by allow-list."""
     state: State = State()  # type: ignore[assignment]  # the same JSON, with counters and rates
     """What changes by itself."""
+    plugins: dict[str, Any] = {}
+    """What probes of other packages found, by the name of the probe."""

@@ -1,0 +1,42 @@
+"""Real captures as evidence: what `verify` makes of a file of the collected cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from build import report
+
+from topocheck.plan import Plan
+from topocheck.probes.capture.recognise import read_capture
+from topocheck.report import Report
+from topocheck.snapshot import FullSnapshot
+
+__all__ = ["CASES", "of_capture", "read_text"]
+
+CASES = Path(__file__).resolve().parents[2] / "shared" / "data" / "cases"
+
+
+def read_text(text: str, host: str | None = None, source: str = "capture.txt") -> list[FullSnapshot]:
+    """Snapshots of a text; `host` is the label that a user would give."""
+    views = [snapshot for reading in read_capture(text.encode(), source) for snapshot in reading.snapshots]
+    if host is None:
+        return views
+    return [
+        msgspec.structs.replace(
+            view,
+            identity=msgspec.structs.replace(
+                view.identity, host=msgspec.structs.replace(view.identity.host, name=host)
+            ),
+        )
+        for view in views
+    ]
+
+
+def of_capture(name: str, text: str | Plan, *more: FullSnapshot) -> Report:
+    """What is said of a file of the cases; skips the test where they are not here."""
+    path = CASES / name
+    if not path.exists():
+        pytest.skip("the collected cases are not here")
+    return report(text, *read_text(path.read_text(encoding="utf-8", errors="replace"), source=name), *more)

@@ -1,0 +1,102 @@
+"""Which launch a process belongs to: an id that no other launch has, and how many nodes it has.
+
+A restart is another launch: evidence of before it says nothing about after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from topocheck.errors import UsageError
+from topocheck.launchers.launcher import Environment
+
+__all__ = ["CONSTANTS", "Run", "checked_id", "run_of"]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,199}")
+"""Ids that are names of files too: no separator, no leading dot."""
+CONSTANTS = frozenset({"none", "null", "default", "test", "0", "1"})
+"""What people and launchers give to every run: torchrun's own default is `none`."""
+NUMBER = re.compile(r"[0-9]{1,7}")
+UIDS = (
+    ("JobSet", ("JOBSET_UID",), ("JOBSET_RESTART_ATTEMPT", "JOB_RESTART_ATTEMPT")),
+    ("Job", ("JOB_UID",), ("JOB_RESTART_ATTEMPT",)),
+    ("group of pods", ("TOPOCHECK_GROUP_UID", "LWS_GROUP_UID"), ("TOPOCHECK_LEADER_UID", "LWS_LEADER_UID")),
+)
+"""(kind, variables of its uid, variables of what changes with a restart), as the manifests hand them on."""
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """One launch, as its launcher shows it."""
+
+    id: str | None
+    """Id of the launch; None where the launcher shows none that is its own."""
+    nodes: int | None
+    """Nodes that take part."""
+    source: str
+    """Where the id comes from, in words."""
+
+
+def run_of(env: Environment) -> Run:
+    """The launch that this process belongs to."""
+    for found in (*slurm(env), *pods(env), *torchrun(env)):
+        return found
+    return Run(None, None, "no launcher shows a run id")
+
+
+def slurm(env: Environment) -> Iterator[Run]:
+    """Cluster, job, step and how often the job was requeued."""
+    job, step = env.get("SLURM_JOB_ID"), env.get("SLURM_STEP_ID", env.get("SLURM_STEPID"))
+    if not job or not NUMBER.fullmatch(job):
+        return
+    cluster = env.get("SLURM_CLUSTER_NAME", "slurm")
+    restart = env.get("SLURM_RESTART_COUNT", "0")
+    name = f"{cluster}-{job}.{step or 'batch'}-r{restart}"
+    nodes = number(env, "SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+    if NAME.fullmatch(name):
+        yield Run(name, nodes, "Slurm's job, step and restart count")
+
+
+def pods(env: Environment) -> Iterator[Run]:
+    """Uid of a Job, JobSet or group of pods, which manifests hand on through the downward API."""
+    nodes = number(env, "LWS_GROUP_SIZE", "JOB_COMPLETIONS", "TOPOCHECK_EXPECT")
+    for kind, uids, restarts in UIDS:
+        uid = next((env[name] for name in uids if env.get(name)), None)
+        restart = next((env[name] for name in restarts if env.get(name)), "0")
+        name = f"{uid}-{restart}"
+        if uid and NAME.fullmatch(name):
+            yield Run(name, nodes, f"uid of the {kind} and its restart")
+
+
+def torchrun(env: Environment) -> Iterator[Run]:
+    """Id and restart count of an agent, unless the id is the one that everybody gets."""
+    name = env.get("TORCHELASTIC_RUN_ID", "")
+    restart = env.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if name and name.lower() not in CONSTANTS and NAME.fullmatch(f"{name}-{restart}"):
+        yield Run(f"{name}-{restart}", None, "torchrun's --rdzv-id and restart count")
+
+
+def number(env: Environment, *names: str) -> int | None:
+    """The first of these variables that is a number above zero."""
+    found = (int(env[name]) for name in names if NUMBER.fullmatch(env.get(name, "")))
+    return next((value for value in found if value), None)
+
+
+def checked_id(given: str | None, env: Environment) -> tuple[str, str]:
+    """Run id in force and where it comes from. Raises UsageError for none, a constant, and a path."""
+    found = run_of(env)
+    run, source = (found.id, found.source) if given is None else (given, "--run-id")
+    if run is None:
+        raise UsageError(
+            f"{found.source}: give --run-id with a word that no other launch has (a job id and its restart "
+            "count, a uid); it keeps evidence of other launches out"
+        )
+    if run.lower() in CONSTANTS:
+        raise UsageError(f"--run-id {run}: is the same in every launch: give one that no other launch has")
+    if not NAME.fullmatch(run):
+        raise UsageError(
+            f"--run-id {run[:80]!r}: expected up to 200 letters, digits and . _ + = - only: it names a file"
+        )
+    return run, source
