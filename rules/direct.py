@@ -210,7 +210,7 @@ def too_far(ask: Ask, node: Node, need: Needed | None, levels: tuple[Setting, ..
     names = {hca.name for hca in need.devices} if need and need.whole else None
     near = {gpu: shape.nearest_nics(gpu, names) for gpu in gpus or ()} if shape else {}
     if shape is None or not near or None in near.values():
-        ask.gap("how far each GPU in use is from its NIC", [node.name], TOPO, part="links")
+        ask.gap("how far each GPU in use is from its NIC", [node.name], TOPO)
         return
     allowed = next((level for setting in levels if (level := level_of(setting.value))), REACH)
     far = {gpu: found[0] for gpu, found in near.items() if found and not reaches(allowed, found[0])}
@@ -285,7 +285,7 @@ def peers_talk_directly(ask: Ask, node: Node) -> Iterator[Finding]:
     shape, gpus = node.shape, used_gpus(ask.placement, node)
     places = [shape.hardware.gpus[gpu].pci for gpu in gpus or () if gpu < shape.gpus] if shape else []
     if shape is None or gpus is None or not places or None in places:
-        ask.gap(unseen(ask.placement, node), [node.name], AS_ROOT, part="links")
+        ask.gap(unseen(ask.placement, node), [node.name], AS_ROOT)
         return
     crosses = within_nodes(ask.placement) is None and len(ask.placement.nodes) > 1
     ways = list(gpu_ways(node, shape, gpus)) + (
@@ -294,9 +294,7 @@ def peers_talk_directly(ask: Ask, node: Node) -> Iterator[Finding]:
     paths = [(way, path) for way in ways if (path := peer_path(shape.hardware, way.a, way.b)) is not None]
     yield from controlled(node, paths)
     if any(not path.known for _, path in paths):
-        ask.gap(
-            "access control (ACS) of the bridges between GPUs and NICs", [node.name], AS_ROOT, part="links"
-        )
+        ask.gap("access control (ACS) of the bridges between GPUs and NICs", [node.name], AS_ROOT)
     yield from translated(ask, node, shape, ways)
 
 
@@ -344,7 +342,7 @@ def translated(ask: Ask, node: Node, shape: Shape, ways: list[Way]) -> Iterator[
     types = {part.id: part.iommu for part in shape.hardware.pci}
     senders = dict.fromkeys(sender for way in ways for sender in way.senders)
     if any(types.get(sender) is None for sender in senders):
-        ask.gap("type of the IOMMU groups of GPUs and NICs", [node.name], PROBE, part="links")
+        ask.gap("type of the IOMMU groups of GPUs and NICs", [node.name], PROBE)
     found = [way.words for way in ways if any(types.get(sender) in TRANSLATES for sender in way.senders)]
     if found:
         kinds = sorted({types[sender] or "" for sender in senders if types.get(sender) in TRANSLATES})

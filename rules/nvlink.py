@@ -64,7 +64,7 @@ def short_by(shape: Shape, gpu: int) -> tuple[str, Severity] | None:
         return (
             f"{active} active NVLinks of the {design} that {model} has" if active < design else ""
         ), "error"
-    if model is None and active is not None and active < max(shape.nvlinks(g) or 0 for g in range(shape.gpus)):
+    if model is None and shape.models != {None} and active is not None and active < most_links(shape):
         return None  # fewer than others, which may be of another model
     alike = [other for other in range(shape.gpus) if shape.hardware.gpus[other].model == model]
     counts = [count for other in alike if other != gpu and (count := shape.nvlinks(other)) is not None]
@@ -74,6 +74,11 @@ def short_by(shape: Shape, gpu: int) -> tuple[str, Severity] | None:
     if active == 0 < most and (len(counts) < ODD_ONE_OUT or len(set(counts)) > 1):
         return by_table(shape, gpu)  # bridges join some boards and leave others out
     return (f"{active} active NVLinks where its peers have {most}" if active < most else ""), "error"
+
+
+def most_links(shape: Shape) -> int:
+    """Active NVLinks of the GPU that has most."""
+    return max(shape.nvlinks(gpu) or 0 for gpu in range(shape.gpus))
 
 
 def by_table(shape: Shape, gpu: int) -> tuple[str, Severity] | None:

@@ -10,7 +10,7 @@ from topocheck.condition import PortFacts
 from topocheck.domain import in_one_domain
 from topocheck.gidtable import default_fault, fault_at, parse_index, speaks_roce, usable
 from topocheck.hca import Hca, is_up
-from topocheck.hcafaults import Devices, Fault, filter_faults
+from topocheck.hcafaults import Devices, Fault, filter_faults, perhaps_more
 from topocheck.kinds import by_kind
 from topocheck.needed import HcaSetting, hca_settings, need_kind, needed
 from topocheck.placement import Node, Placement
@@ -224,6 +224,8 @@ def filter_selects_what_is_meant(ask: Ask, node: Node) -> Iterator[Finding]:
             yield misses(node, value, fault, devices)
         if devices and not whole and not found:
             ask.gap("whether there are other RDMA devices", [node.name], PROBE, part="nics")
+        if silent := perhaps_more(value.filter, devices):
+            ask.gap(f"the state of {first(silent)}", [node.name], PROBE, part="nics")
 
 
 def devices_of(placement: Placement, node: Node) -> tuple[dict[str, tuple[Port, ...]], bool]:

@@ -18,6 +18,9 @@ from topocheck.snapshot import JobFact, ModelFiles, Software
 __all__ = ["RULES"]
 
 PROBE = "topocheck probe on every node"
+Build = tuple[str | None, str | None, str | None]
+"""GPUs, their NVLinks and how they are joined, in words; None is not known."""
+UNKNOWN: Build = (None, None, None)
 PER_NODE = frozenset({"node-rank", "node_rank", "host", "port", "master-addr", "headless", "nnodes"})
 """Arguments that differ from node to node by right."""
 MORE_THAN_A_NODE = NotApplicable("the job has one node")
@@ -245,17 +248,28 @@ def one_set_of_arguments(ask: Ask, placement: Placement) -> Iterator[Finding]:
             )
 
 
-def machine_of(machine: Machine) -> str | None:
-    """What the machine is; None unless its list of GPUs is whole."""
-    if machine.coverage.gpus != "all" or machine.shape is None:
-        return None
-    return machine.shape.build
+def build_of(machine: Machine) -> Build:
+    """What the machine is; nothing unless its list of GPUs is whole."""
+    whole = machine.coverage.gpus == "all" and machine.shape is not None
+    return machine.shape.build if machine.shape is not None and whole else UNKNOWN
+
+
+def shown(placement: Placement) -> tuple[int, ...]:
+    """Parts of the build that any node shows."""
+    builds = {build_of(nodes[0].machine) for nodes in kinds(placement) if nodes[0].machine is not None}
+    return tuple(part for part in range(len(UNKNOWN)) if any(build[part] is not None for build in builds))
 
 
 @rule("VER007", "no odd node out", over=whole_job, severity="warning")
 def no_odd_node(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Number and models of GPUs, their NVLinks, and how they are joined."""
-    found = split(placement, machine_of)
+    parts = shown(placement) or (0,)
+
+    def whole(machine: Machine) -> str | None:
+        build = [build_of(machine)[part] for part in parts]
+        return None if None in build else "".join(map(str, build))
+
+    found = split(placement, whole)
     fix = "take the odd node out of the job, or repair it; if it is meant so, waive this for it"
     yield from compared(ask, "hardware", found, PROBE, fix, part="gpus")
 

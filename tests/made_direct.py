@@ -42,7 +42,7 @@ def pci_of(view: FullSnapshot, kind: str, **fields: Any) -> FullSnapshot:
 
 def wired(kind: str = "", **fields: Any) -> list[FullSnapshot]:
     """Two servers with a PCI tree, node-a and node-b; keywords change parts of the first one's tree."""
-    found = []
+    found: list[FullSnapshot] = []
     for node, name in zip(healthy_nodes(), ("node-a", "node-b"), strict=True):
         view = snapshot_of(node)
         host = msgspec.structs.replace(view.identity.host, name=name)

@@ -70,7 +70,7 @@ def test_what_is_listed_itself_or_is_down_is_not_more_than_meant() -> None:
     without_front_end = {name: ports for name, ports in FABRIC_AND_STORAGE.items() if name != "mlx5_11"}
     assert faults(f"{rails},mlx5_15,mlx5_16,mlx5_17", without_front_end) == []
     assert faults(f"{rails},mlx5_15,mlx5_16,mlx5_17", FABRIC_AND_STORAGE) == ["selects more"]
-    dark = TWELVE | {"mlx5_10": (DOWN,), "mlx5_11": (DOWN,)}
+    dark = {**TWELVE, "mlx5_10": (DOWN,), "mlx5_11": (DOWN,)}
     assert faults("mlx5_0,mlx5_1", dark) == []
 
 

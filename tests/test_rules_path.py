@@ -6,16 +6,12 @@ import msgspec
 import pytest
 from build import (
     A40,
-    H100,
     L40S,
     TWO,
     answer,
     completed,
     fact,
-    log,
     pair,
-    paired,
-    plan,
     report,
     running,
     snap,
@@ -36,14 +32,14 @@ def of(rule: str, *views: FullSnapshot, text: str = TWO) -> RuleReport:
     return answer(report(text, *views), rule)
 
 
-def boxed(model: str, refused: bool = False, **variables: str) -> list[FullSnapshot]:  # noqa: FBT001, FBT002
+def boxed(model: str, refused: bool, **variables: str) -> list[FullSnapshot]:
     """Two boxes without NVLink whose ranks have these variables."""
     pairs = [(a, b) for a in range(4) for b in range(a)] if refused else []
     return both(model=model, links=sockets, switch=None, refused=pairs, environment=variables)
 
 
 @pytest.mark.parametrize(("model", "refused"), [(RTX, True), (RTX, False), (L40S, True), (L40S, False)])
-def test_boxes_without_nvlink_run_well_without_peer_access(model: str, refused: bool) -> None:  # noqa: FBT001
+def test_boxes_without_nvlink_run_well_without_peer_access(model: str, refused: bool) -> None:
     assert of("TP006", *boxed(model, refused, NCCL_P2P_DISABLE="1")).verdict == "pass"
 
 
@@ -85,7 +81,6 @@ def test_bridged_pairs_lose_their_bridge() -> None:
         environment={"NCCL_P2P_DISABLE": "1"},
     )
     assert of("TP006", view, text=text).verdict == "fail"
-    assert of("TP006", msgspec.structs.replace(view, hardware=snap(links=paired).hardware), text=text).verdict
 
 
 def test_shared_memory_is_the_only_way_where_peer_access_is_refused() -> None:
@@ -202,7 +197,6 @@ def test_no_model_is_needed_where_nothing_is_cut() -> None:
     bare = [msgspec.structs.replace(view, hardware=Hardware(gpus=view.hardware.gpus)) for view in pair()]
     assert of("TP006", *bare).verdict == "pass"
     named = [msgspec.structs.replace(view, environment={"NCCL_P2P_DISABLE": "1"}) for view in bare]
-    assert H100 in str(named[0].hardware)
     assert of("TP006", *named).verdict == "fail"  # the board has NVLink by design
 
 
@@ -211,5 +205,3 @@ def test_an_unknown_board_with_a_cut_is_unknown() -> None:
         model=None, links=None, switch=None, nvlinks=[None] * 4, environment={"NCCL_P2P_DISABLE": "1"}
     )
     assert of("TP006", *views).verdict == "unknown"
-    assert plan(TWO).engine == "vllm"
-    assert log("node-a").identity.host.name == "node-a"

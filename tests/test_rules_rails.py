@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from build import GB200, TWO, answer, completed, edge, fact, nics, pair, report, running, snap, text_of
 from made_rails import RAILS, railed, two
@@ -26,7 +28,7 @@ def opened(*, names: tuple[str, ...] = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"),
     return [fact("hca", f"{name}:1/IB", host=host, line=5 + n) for n, name in enumerate(names)]
 
 
-def crossing(sent: int, received: int, **of_second: object) -> list[FullSnapshot]:
+def crossing(sent: int, received: int, **of_second: Any) -> list[FullSnapshot]:
     """The job seen running; rank 0 sends by one device and rank 4 receives by another."""
     edges = {
         "node-a": [edge(0, 4, f"NET/IB/{sent}/GDRDMA", line=70)],

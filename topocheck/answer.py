@@ -7,14 +7,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from topocheck.baseline import Baseline
 from topocheck.checklist import Gate, build_report
 from topocheck.claims import claimed_size, united
+from topocheck.errors import UsageError
 from topocheck.inventory import Inventory
 from topocheck.origin import Origin
 from topocheck.placed import placement_report
 from topocheck.placement import place
 from topocheck.plan import Plan
 from topocheck.planfile import derive
+from topocheck.policy import Site, chosen, merged, terms_of
 from topocheck.report import InputReport, Report
 from topocheck.rules import RULES
 from topocheck.verify import run_rules
@@ -36,6 +39,10 @@ class Declared(NamedTuple):
     """Where each value of a command's plan comes from."""
     nodes: int | Sequence[str] | None = None
     """Nodes, where the evidence does not say them."""
+    site: Site | None = None
+    """A policy file, which wins over the plan's policy."""
+    baseline: Baseline | None = None
+    """An earlier report whose findings do not count."""
 
 
 def answer(
@@ -47,21 +54,42 @@ def answer(
     at: str,
     whole: bool,
 ) -> Report:
-    """Place, run the rules, report. `whole` adds the placement table. Raises as `place` and `evident` do."""
+    """Place, run the rules, report. `whole` adds the placement table.
+
+    Raises as `place` and `evident` do, and UsageError for a policy that names no rule, and for the baseline of
+    another job.
+    """
     plan, origin = plan_of(declared, inventory)
+    plan = msgspec.structs.replace(plan, policy=merged(plan.policy, declared.site))
+    terms = terms_of(plan, RULES, at=at, site=declared.site, baseline=declared.baseline)
+    rules = chosen(plan.policy, RULES)
     if plan.worlds != 1 or (plan.engine in REPLICATED and (plan.parallel.data or 1) > 1):
         # Imported only where there may be several worlds: most jobs have one.
         from topocheck.worldreport import of_worlds, worlds_report  # noqa: PLC0415
 
-        judgement, origin = of_worlds(plan, inventory, RULES, origin)
+        judgement, origin = of_worlds(plan, inventory, rules, origin, terms)
         if judgement is not None:
-            return worlds_report(judgement, inputs, at=at, gate=gate, whole=whole)
+            report = worlds_report(judgement, inputs, at=at, gate=gate, whole=whole, terms=terms)
+            return of_one_job(report, declared.baseline)
     inventory.claims = united(inventory.claims)
     placement = place(plan, inventory, origin)
-    results = run_rules(RULES, placement)
-    report = build_report(placement, results, inputs, at=at, gate=gate)
+    results = run_rules(rules, placement, terms)
+    report = build_report(placement, results, inputs, at=at, gate=gate, terms=terms)
     if whole:
         report = msgspec.structs.replace(report, placement=placement_report(placement, results))
+    return of_one_job(report, declared.baseline)
+
+
+def of_one_job(report: Report, baseline: Baseline | None) -> Report:
+    """The report, if its baseline is of the same job: another's ranks and groups have the same names.
+
+    Raises UsageError.
+    """
+    if baseline is not None and baseline.job != report.job:
+        raise UsageError(
+            f"{baseline.name} is the report of another job ({baseline.job[:200]}), and this one is "
+            f"{report.job[:200]}: write a baseline of this job with --json FILE"
+        )
     return report
 
 

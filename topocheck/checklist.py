@@ -29,7 +29,7 @@ from topocheck.report import (
     WaiverReport,
     WaiverState,
 )
-from topocheck.rule import FAMILIES, Finding, Rule, Severity, Standing, severity_in
+from topocheck.rule import FAMILIES, Finding, Rule, Severity, DatedWaiver, severity_in
 from topocheck.sentence import WAIVER_TROUBLE, plural, sentence
 from topocheck.verify import RuleResult
 from topocheck.waiverstate import waiver_states
@@ -148,7 +148,7 @@ def folded(
     open_rules = [*lacking, *unasked]
     waivers = waiver_states(terms, rules, results)
     counts = count(rules, open_rules, waivers)
-    broken = [f"{result.rule.id} ({result.reason})" for result in results if result.broke]
+    broken = [result.breakage for result in results if result.broke]
     verdict, code, reason = outcome(counts, lacking, unasked, broken, gate)
     missing, places = gaps.reports(lacking)
     rules = [replace(rule, gaps=sorted(places[index] for index in rule.gaps)) for rule in rules]
@@ -204,6 +204,7 @@ def left_out_report(rule: Rule[Any], why: str, policy: Policy) -> RuleReport:
         family=rule.title,
         severity=rule.severity,
         required=rule.required and not names(policy.optional, rule.id),
+        package=rule.package,
         verdict="deselected",
         basis=None,
         subjects=0,
@@ -227,6 +228,7 @@ def rule_report(result: RuleResult, policy: Policy, gaps: _Gaps) -> RuleReport:
         family=rule.title,
         severity=rule.severity,
         required=rule.required and not names(policy.optional, rule.id),
+        package=rule.package,
         verdict=result.verdict,
         basis=result.basis,
         subjects=result.passed + result.failed + result.unknown,
@@ -256,17 +258,17 @@ def reported(finding: Finding, result: RuleResult, policy: Policy) -> ReportedFi
     )
 
 
-def why_waived(standing: Standing) -> WaiverReport:
+def why_waived(dated: DatedWaiver) -> WaiverReport:
     """What a reader of a finding needs to know of its waiver."""
-    waiver = standing.waiver
+    waiver = dated.waiver
     return WaiverReport(reason=waiver.reason, owner=waiver.owner, expires=waiver.expires)
 
 
-def expiry(standing: Standing) -> Evidence:
+def expiry(dated: DatedWaiver) -> Evidence:
     """Why a finding counts again."""
-    waiver = standing.waiver
+    waiver = dated.waiver
     return Evidence(
-        source=standing.source, fact=f"waived by {waiver.owner} until {waiver.expires}, which is over"
+        source=dated.source, fact=f"waived by {waiver.owner} until {waiver.expires}, which is over"
     )
 
 

@@ -331,15 +331,18 @@ class Shape:
         return None if not row or None in row else [link for link in row if link is not None]
 
     @cached_property
-    def build(self) -> str:
-        """What two machines may be compared by: GPUs, their NVLinks, how they are joined."""
+    def build(self) -> tuple[str | None, str | None, str | None]:
+        """What two machines may be compared by: GPUs, their NVLinks, how they are joined; None is not known."""
         gpus = self.hardware.gpus
-        models = sorted({gpu.model or "unknown model" for gpu in gpus})
-        links = sorted({str(gpu.nvlinks) for gpu in gpus if gpu.nvlinks is not None})
+        models = sorted({gpu.model for gpu in gpus if gpu.model is not None})
+        links = [gpu.nvlinks for gpu in gpus]
         pairs = [self.link(a, b) for a in range(len(gpus)) for b in range(a)]
-        kinds = sorted({str(link) for link in pairs if link is not None})
-        text = f"{len(gpus)} x {', '.join(models)}" + (f" with {'/'.join(links)} NVLinks" if links else "")
-        return text + (f", joined by {'/'.join(kinds)}" if kinds else "")
+        known = gpus and None not in self.models
+        return (
+            f"{len(gpus)} x {', '.join(models)}" if known else None,
+            f" with {'/'.join(sorted(map(str, set(links))))} NVLinks" if gpus and None not in links else None,
+            f", joined by {'/'.join(sorted(set(map(str, pairs))))}" if pairs and None not in pairs else None,
+        )
 
     def title(self) -> str:
         """The shape in words: `8 x NVIDIA H100, 8 NICs`."""

@@ -70,10 +70,15 @@ def parse_hca_filter(text: str) -> HcaFilter:
 
 
 def parse_entry(part: str) -> HcaEntry | None:
-    """One entry, of which 2.30 takes `:rail:plane` behind the port; None for one without a name."""
-    name, colon, rest = part.partition(":")
+    """One entry; None for one without a name.
+
+    2.30 takes `:rail:plane` behind the port, and a port without digits as any, which matched none before.
+    """
+    name, *fields = part.split(":")
     if not name:
         return None
-    found = PORT.match(rest)
+    if not (fields and fields[0]):
+        return HcaEntry(name)
+    found = PORT.match(fields[0])
     port = int(found[1]) if found else 0
-    return HcaEntry(name, port if colon and port != ANY else None)
+    return HcaEntry(name, None if port == ANY else port)

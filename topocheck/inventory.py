@@ -67,7 +67,7 @@ class Inventory:
         """What evidence must be to count."""
         self.stale: list[Stale] = []
         """Snapshots of another run, or too old: they count as absent."""
-        self.baseline: Standing | None = None
+        self.earlier: Standing | None = None
         """Where everything stood before, if the user gave that (OBS005)."""
         self.others = 0
         """Ranks of other worlds of the job, of which statements about the job may speak too."""

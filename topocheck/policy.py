@@ -22,7 +22,7 @@ from topocheck.placement import Placement
 from topocheck.plan import Plan, Policy, Waiver
 from topocheck.planfile import read_policy
 from topocheck.policyreport import PolicyKey
-from topocheck.rule import Finding, Rule, Standing, severity_in
+from topocheck.rule import Finding, Rule, DatedWaiver, severity_in
 from topocheck.scope import NOWHERE, Places, Where
 from topocheck.spelling import suggest
 from topocheck.waiver import NodePatterns, parse_day, parse_group, parse_ranks
@@ -156,7 +156,7 @@ def within(inner: range, outer: Sequence[range]) -> bool:
     return any(each.start <= inner.start and inner.stop <= each.stop for each in outer)
 
 
-Treatment = tuple[Standing | None, bool]
+Treatment = tuple[DatedWaiver | None, bool]
 """Waiver that covers a subject, and whether the baseline has it."""
 
 
@@ -167,7 +167,7 @@ class Terms:
     policy: Policy = DEFAULTS
     keys: tuple[PolicyKey, ...] = ()
     """Keys of the policy that were given."""
-    waivers: tuple[Standing, ...] = ()
+    waivers: tuple[DatedWaiver, ...] = ()
     baseline: Baseline | None = None
     left_out: tuple[tuple[Rule[Any], str], ...] = ()
     """Rules that are not asked, and why."""
@@ -175,21 +175,21 @@ class Terms:
     """World that is judged; None if there is one, or for what worlds do to each other."""
     spell: Callable[[str], str] = str
     """How the report calls a subject: of several worlds with the world's name."""
-    met: set[Standing] = field(default_factory=set)
+    met: set[DatedWaiver] = field(default_factory=set)
     """Waivers within whose scope something was found."""
 
     @cached_property
     def rules(self) -> frozenset[str]:
         """Rules of whose findings some may not count."""
-        waived = frozenset(standing.waiver.rule for standing in self.waivers)
+        waived = frozenset(dated.waiver.rule for dated in self.waivers)
         return waived | self.baseline.rules if self.baseline is not None else waived
 
     @cached_property
-    def _scopes(self) -> dict[str, list[tuple[Standing, Scope]]]:
+    def _scopes(self) -> dict[str, list[tuple[DatedWaiver, Scope]]]:
         """Waivers by rule, those in force before those that expired."""
-        found: dict[str, list[tuple[Standing, Scope]]] = {}
-        for standing in sorted(self.waivers, key=lambda each: each.expired):
-            found.setdefault(standing.waiver.rule, []).append((standing, Scope(standing.waiver)))
+        found: dict[str, list[tuple[DatedWaiver, Scope]]] = {}
+        for dated in sorted(self.waivers, key=lambda each: each.expired):
+            found.setdefault(dated.waiver.rule, []).append((dated, Scope(dated.waiver)))
         return found
 
     def within(self, world: str, spell: Callable[[str], str]) -> Terms:
@@ -230,11 +230,11 @@ class Terms:
         baseline = self.baseline
         return baseline is not None and baseline.knows(rule, cause, severity, self.spell(subject))
 
-    def _waiver(self, rule: str, where: Where, places: Places | None) -> Standing | None:
+    def _waiver(self, rule: str, where: Where, places: Places | None) -> DatedWaiver | None:
         """The waiver that covers a place: one in force if there is one, else one that expired."""
         covering = [
-            standing
-            for standing, scope in self._scopes.get(rule, ())
+            dated
+            for dated, scope in self._scopes.get(rule, ())
             if scope.covers(where, places, self.world)
         ]
         self.met.update(covering)
@@ -266,7 +266,7 @@ def terms_of(
         policy=plan.policy,
         keys=tuple(keys_of(plan.policy, site)),
         waivers=tuple(
-            Standing(waiver, source, today > parse_day(waiver.expires)) for waiver, source in given
+            DatedWaiver(waiver, source, today > parse_day(waiver.expires)) for waiver, source in given
         ),
         baseline=baseline,
         left_out=tuple((rule, why) for rule in rules if (why := why_not(plan.policy, rule.id)) is not None),

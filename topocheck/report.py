@@ -107,6 +107,8 @@ class RuleReport(Part, frozen=True, kw_only=True):
     """Severity that its findings have unless they say otherwise."""
     required: bool
     """Unknown keeps the gate shut (exit 3)."""
+    package: str = ""
+    """Package that adds it, with its version; empty for topocheck's own."""
     verdict: RuleVerdict
     """What became of it."""
     basis: Literal["predicted", "claimed", "observed"] | None

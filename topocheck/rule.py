@@ -29,7 +29,7 @@ __all__ = [
     "NotApplicable",
     "Rule",
     "Severity",
-    "Standing",
+    "DatedWaiver",
     "Verdict",
     "each",
     "read_at",
@@ -59,7 +59,7 @@ FAMILIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DatedWaiver:
     """A waiver on the day of the run."""
 
     waiver: Waiver
@@ -91,7 +91,7 @@ class Finding:
     """Ranks to mark in a drawing: a group, or the two ends of an edge."""
     mark: Literal["group", "edge", "gpu"] = "group"
     """What to mark."""
-    waiver: Standing | None = None
+    waiver: DatedWaiver | None = None
     """Waiver that covers it, expired or not. No check sets it: the runner does."""
     known: bool = False
     """The baseline has it. No check sets it: the runner does."""
@@ -131,6 +131,8 @@ class Rule(Generic[Subject]):
     """Its subjects."""
     check: Check[Subject]
     """Accuses one subject."""
+    package: str = ""
+    """Package that adds it, with its version; empty for topocheck's own."""
 
     @property
     def family(self) -> str:

@@ -14,7 +14,7 @@ from itertools import chain
 
 from topocheck.placement import Placement
 
-__all__ = ["NOWHERE", "Places", "Where"]
+__all__ = ["NOWHERE", "Places", "Where", "told_ranks"]
 
 WORD = re.compile(r"[\w.-]+")
 RANKS = re.compile(r"(?<!node )(?<!local )\branks? (?=[0-9])([0-9., >-]*)|\bedge ([0-9> -]+)|\{([0-9, ]+)\}")

@@ -38,7 +38,7 @@ def sentence(
     if verdict == "fail":
         return failed(rules, counts, open_rules, waivers)
     if broken:
-        return f"topocheck itself broke in {first(broken, 2)}: not the job's fault, and no pass"
+        return f"topocheck itself broke: {first(broken, 2)}: not the job's fault, and no pass"
     warned = f"; {plural(counts.warnings, 'warning')}" if counts.warnings else ""
     if verdict == "unknown":
         unasked = [rule for rule in open_rules if rule in left_out]

@@ -130,7 +130,7 @@ def share_of(ties: Ties, whole: Inventory, world: int, machines: Sequence[int], 
     found.unlabelled = list(whole.unlabelled)
     called = {machine.name for machine in found.machines}
     found.launches = [(host, seen) for host, seen in whole.launches if host in called]
-    found.admission, found.stale, found.baseline = whole.admission, whole.stale, whole.baseline
+    found.admission, found.stale, found.earlier = whole.admission, whole.stale, whole.earlier
     found.others = sum(ranks or 0 for ranks in ties.ranks) - (ties.ranks[world] or 0)
     return Share(ties.parts[world], found, list(machines), world in ties.shown)
 

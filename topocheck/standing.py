@@ -104,10 +104,10 @@ def standing_of(name: str, machines: Iterable[Machine], worlds: Iterable[Placeme
     found = Standing(name)
     shapes: dict[int, ShapeStanding] = {}
     versions: dict[int, dict[str, str]] = {}
-    keys: dict[tuple[str, str | None], str] = {}
+    machines = list(machines)
+    keys = keys_of(machines)
     for machine in machines:
-        key = keys.setdefault(called(machine), free_name(found, machine))
-        shape = machine.shape
+        key, shape = keys[called(machine)], machine.shape
         if shape is not None and id(shape) not in shapes:
             shapes[id(shape)] = joined(shape)
         software = versions.setdefault(id(machine.software), versions_of(machine.software))
@@ -131,10 +131,14 @@ def called(machine: Machine) -> tuple[str, str | None]:
     return machine.name, machine.host.boot_id
 
 
-def free_name(found: Standing, machine: Machine) -> str:
-    """Its name, with the boot id where another machine has that name."""
-    name = machine.name
-    return name if name not in found.nodes else f"{name} ({machine.host.boot_id or 'another host'})"
+def keys_of(machines: Iterable[Machine]) -> dict[tuple[str, str | None], str]:
+    """Key of each machine: its name, with the boot id where another machine has that name."""
+    keys: dict[tuple[str, str | None], str] = {}
+    taken: set[str] = set()
+    for name, boot in map(called, machines):
+        key = name if name not in taken else f"{name} ({boot or 'another host'})"
+        taken.add(keys.setdefault((name, boot), key))
+    return keys
 
 
 def joined(shape: Shape) -> ShapeStanding:
@@ -201,15 +205,10 @@ def add_ranks(found: Standing, world: Placement, keys: Mapping[tuple[str, str | 
 
 def add_claims(found: Standing, claims: Mapping[str, ClaimColumns], machines: Sequence[Machine]) -> None:
     """Places that processes claim, by the names of worlds that they give."""
-    seats = found.ranks.setdefault("claimed", {})
-    names = {called(machine): "" for machine in machines}
-    for key, node in found.nodes.items():
-        for name, boot in names:
-            if (node.boot or boot) == boot and (name == key or key.startswith(f"{name} (")):
-                names[name, boot] = key
+    seats, keys = found.ranks.setdefault("claimed", {}), keys_of(machines)
     for world, columns in claims.items():
         for rank, machine, gpu in zip(columns.rank, columns.machine, columns.gpu, strict=True):
-            place = names[called(machines[machine])]
+            place = keys[called(machines[machine])]
             seats.setdefault((world, rank), Seat(place, None if gpu == UNKNOWN else gpu))
 
 
@@ -224,12 +223,11 @@ def standing_of_report(name: str, worlds: Iterable[tuple[str, PlacementReport]])
             if node.seen:
                 found.nodes.setdefault(node.name, node_of_report(node, shapes))
         for rank in placement.ranks:
-            for basis, placing in rank.sources.items():
-                if placing.node is None or (basis == "predicted" and placement.phase != "predicted"):
-                    continue
-                gpu = gpus.get(placing.node, {}).get(placing.gpu or "")
-                seats = found.ranks.setdefault(basis, {})  # type: ignore[arg-type]  # BASES are the keys
-                seats[world, rank.rank] = Seat(placing.node, gpu)
+            for basis in BASES if placement.phase == "predicted" else BASES[1:]:
+                placing = rank.sources.get(basis)
+                if placing is not None and placing.node is not None:
+                    gpu = gpus.get(placing.node, {}).get(placing.gpu or "")
+                    found.ranks.setdefault(basis, {})[world, rank.rank] = Seat(placing.node, gpu)
     return found
 
 

@@ -10,22 +10,29 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import msgspec
 
 from topocheck.ask import Ask, Gap
+from topocheck.errors import PluginError
 from topocheck.placement import Node, Placement
 from topocheck.plan import BASES, Basis
+from topocheck.plugins import reason_of
 from topocheck.policy import NO_TERMS, Terms
 from topocheck.rule import Evidence, Finding, NotApplicable, Rule, Verdict, severity_in
 
-__all__ = ["RuleResult", "run_rules"]
+__all__ = ["RuleResult", "kind_of", "run_rules"]
 
 MOST_SUBJECTS = 256
 """Subjects listed of one finding; its count is whole."""
 MOST_EVIDENCE = 12
 """Facts listed of one finding."""
+BREAKS = (Exception, SystemExit)
+"""What a rule, which may be another package's, can raise and the others are asked all the same."""
 
+T = TypeVar("T", Finding, Gap, NotApplicable)
 ORDER = Gap(
     "the order of the nodes",
     (),
@@ -57,6 +64,14 @@ class RuleResult:
         """Id of the rule."""
         return self.rule.id
 
+    @property
+    def breakage(self) -> str:
+        """Which rule broke and how; of a package that adds no rule how that came."""
+        package = self.rule.package
+        if self.rule.id == package:
+            return self.reason
+        return f"{self.rule.id}{f' of package {package}' if package else ''} ({self.reason})"
+
 
 def run_rules(
     rules: Sequence[Rule[Any]], placement: Placement, terms: Terms = NO_TERMS
@@ -84,16 +99,16 @@ def run_rule(
 ) -> RuleResult:
     """Answer one rule for one order of nodes. A crash is an `error`, never a pass."""
     result = RuleResult(rule)
+    inquiry = Inquiry(placement, earlier, terms)
     try:
         situations = rule.over(placement)
-    except Exception as error:  # noqa: BLE001 - a rule that breaks is reported by name, whatever broke
-        result.verdict, result.reason, result.broke = "error", spell(error), True
-        return result
-    if isinstance(situations, NotApplicable):
-        result.verdict, result.reason = "not-applicable", situations.reason
-        return result
-    for members in situations.values():
-        judge(result, Inquiry(placement, earlier, terms), members)
+        if isinstance(situations, NotApplicable):
+            result.verdict, result.reason = "not-applicable", sound(situations, NotApplicable).reason
+            return result
+        for members in situations.values():
+            judge(result, inquiry, members)
+    except BREAKS as error:  # a rule that breaks is reported by name, whatever broke
+        result.reason, result.broke = result.reason or spell(error), True
     result.verdict = fold(result)
     if result.verdict == "unknown" and not result.unknown:
         result.reason = "there was nothing to look at"
@@ -112,17 +127,31 @@ class Inquiry:
         """Ask about one subject: what was asked, what was found, and whether the check broke."""
         ask, findings = Ask(self.placement, earlier=self.earlier), list[Finding]()
         try:
-            findings.extend(result.rule.check(ask, subject))
-        except Exception as error:  # noqa: BLE001 - as above; what it found before stands
+            findings.extend(sound(finding, Finding) for finding in result.rule.check(ask, subject))
+            if result.rule.package:
+                ask.gaps = [sound(gap, Gap) for gap in ask.gaps]
+        except BREAKS as error:  # as above; what it found before stands
             result.reason, result.broke = result.reason or spell(error), True
+            if result.rule.package:
+                ask.gaps = []  # nobody knows what is in them
             return ask, findings, True
         return ask, findings, False
 
 
-def spell(error: Exception) -> str:
+def sound(value: T, kind: type[T]) -> T:
+    """The same value. Raises msgspec.ValidationError if it holds what no report can show."""
+    if not isinstance(value, kind):
+        raise TypeError(f"a check gave a {type(value).__name__} and not a {kind.__name__}")
+    msgspec.convert({each.name: getattr(value, each.name) for each in fields(kind)}, kind)
+    return value
+
+
+def spell(error: BaseException) -> str:
     """How a rule broke."""
+    if isinstance(error, PluginError):
+        return str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})"
+    return f"{reason_of(error)} ({place.name}, line {place.lineno})"
 
 
 def judge(result: RuleResult, inquiry: Inquiry, members: Sequence[Any]) -> None:

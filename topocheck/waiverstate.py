@@ -9,7 +9,7 @@ from topocheck.plan import Waiver
 from topocheck.policy import Terms
 from topocheck.ranges import first
 from topocheck.report import RuleReport, WaiverState
-from topocheck.rule import Standing
+from topocheck.rule import DatedWaiver
 from topocheck.sentence import plural
 from topocheck.verify import RuleResult
 
@@ -26,28 +26,28 @@ def waiver_states(
 ) -> list[WaiverState]:
     """All waivers in the order in which they are written."""
     reports = {rule.id: rule for rule in rules}
-    covered: dict[Standing, int] = {}
+    covered: dict[DatedWaiver, int] = {}
     for result in results:
         for finding in result.findings:
             if finding.waiver is not None:
                 covered[finding.waiver] = covered.get(finding.waiver, 0) + (finding.count or 1)
     return [
-        state_of(standing, reports[standing.waiver.rule], covered.get(standing, 0), met=standing in terms.met)
-        for standing in terms.waivers
+        state_of(dated, reports[dated.waiver.rule], covered.get(dated, 0), met=dated in terms.met)
+        for dated in terms.waivers
     ]
 
 
-def state_of(standing: Standing, rule: RuleReport, covered: int, *, met: bool) -> WaiverState:
+def state_of(dated: DatedWaiver, rule: RuleReport, covered: int, *, met: bool) -> WaiverState:
     """One waiver; `met` if something lies within its scope, `covered` by it or not."""
-    waiver = standing.waiver
-    state, note, fix = became(standing, rule, covered, met=met)
+    waiver = dated.waiver
+    state, note, fix = became(dated, rule, covered, met=met)
     return WaiverState(
         rule=waiver.rule,
         scope=scope_of(waiver),
         reason=waiver.reason,
         owner=waiver.owner,
         expires=waiver.expires,
-        source=standing.source,
+        source=dated.source,
         state=state,
         subjects=covered,
         note=note,
@@ -55,11 +55,11 @@ def state_of(standing: Standing, rule: RuleReport, covered: int, *, met: bool) -
     )
 
 
-def became(standing: Standing, rule: RuleReport, covered: int, *, met: bool) -> tuple[State, str, str]:
+def became(dated: DatedWaiver, rule: RuleReport, covered: int, *, met: bool) -> tuple[State, str, str]:
     """State of a waiver, what follows, and what to change."""
-    waiver = standing.waiver
+    waiver = dated.waiver
     about = f"the waiver of {waiver.rule} for {scope_of(waiver)} ({waiver.owner})"
-    if standing.expired:
+    if dated.expired:
         again = f"what it covered counts again ({plural(covered, 'subject')})" if covered else REST
         return "expired", f"{about} expired on {waiver.expires}: {again}", RENEW if covered else REMOVE
     if covered:

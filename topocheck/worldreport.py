@@ -27,18 +27,28 @@ MOST_LINES = 4
 
 
 def of_worlds(
-    plan: Plan, inventory: Inventory, rules: Sequence[Rule[Any]], origin: Origin
+    plan: Plan,
+    inventory: Inventory,
+    rules: Sequence[Rule[Any]],
+    origin: Origin,
+    terms: Terms = NO_TERMS,
 ) -> tuple[Judgement | None, Origin]:
     """Answers about a job of several worlds, None for one world; what was assumed is added to `origin`."""
     parts, assumed = worlds_in(plan, inventory)
     said = replaced(origin, said=(*origin.said, *assumed))
     if len(parts) == 1 and not parts[0].name:
         return None, said
-    return judge(plan, parts, inventory, rules, said), said
+    return judge(plan, parts, inventory, rules, said, terms), said
 
 
 def worlds_report(
-    judgement: Judgement, inputs: list[InputReport], *, at: str, gate: Gate, whole: bool
+    judgement: Judgement,
+    inputs: list[InputReport],
+    *,
+    at: str,
+    gate: Gate,
+    whole: bool,
+    terms: Terms = NO_TERMS,
 ) -> Report:
     """Fold the answers about all worlds into one report; `whole` adds the placement tables."""
     worlds = judgement.worlds
@@ -50,13 +60,15 @@ def worlds_report(
         absent=list(dict.fromkeys(name for world in worlds for name in absent(world))),
         notes=list(notes(judgement)),
     )
-    report = folded(job, judgement.results, inputs, at=at, gate=gate)
-    return replace(report, worlds=[world_report(world, at, gate, whole=whole) for world in worlds])
+    report = folded(job, judgement.results, inputs, at=at, gate=gate, terms=terms)
+    # Waivers and a baseline are the job's: what they cover is marked in the answers about each world already.
+    own = Terms(policy=terms.policy, left_out=terms.left_out)
+    return replace(report, worlds=[world_report(world, at, gate, own, whole=whole) for world in worlds])
 
 
-def world_report(world: Judged, at: str, gate: Gate, *, whole: bool) -> WorldReport:
+def world_report(world: Judged, at: str, gate: Gate, terms: Terms, *, whole: bool) -> WorldReport:
     """One world."""
-    alone = build_report(world.placement, world.results, [], at=at, gate=gate)
+    alone = build_report(world.placement, world.results, [], at=at, gate=gate, terms=terms)
     return WorldReport(
         name=world.name,
         job=alone.job,

@@ -16,12 +16,14 @@ from topocheck.inventory import Inventory, Machine
 from topocheck.origin import NOTHING_TAKEN, Origin
 from topocheck.placement import Placement, join
 from topocheck.plan import BASES, Plan
+from topocheck.policy import NO_TERMS, Terms
 from topocheck.ranges import first
 from topocheck.replicas import Part, count_of, parts_of
 from topocheck.rule import Evidence, Finding, Rule, Verdict, read_at
 from topocheck.rules.hosts import shared_gpus, shared_name
+from topocheck.scope import Places, told_ranks
 from topocheck.shares import NODES, Share, Shares, share_out
-from topocheck.verify import MOST_EVIDENCE, MOST_SUBJECTS, RuleResult, run_rules
+from topocheck.verify import MOST_EVIDENCE, MOST_SUBJECTS, RuleResult, kind_of, run_rules
 from topocheck.worlds import role_of
 
 __all__ = ["Judged", "Judgement", "judge", "worlds_in"]
@@ -72,9 +74,11 @@ def judge(
     inventory: Inventory,
     rules: Sequence[Rule[Any]],
     origin: Origin = NOTHING_TAKEN,
+    terms: Terms = NO_TERMS,
 ) -> Judgement:
     """Share the evidence out, run the rules for each world, join the answers.
 
+    `terms` say which findings do not count.
     Raises LayoutError for sizes that an engine refuses, TwoJobsError for evidence of two jobs.
     """
     settle(plan, parts, inventory)
@@ -82,7 +86,7 @@ def judge(
     running = {machine for share in shares.worlds if share.running for machine in share.machines}
     placements = [placed(share, origin, running) for share in shares.worlds]
     introduce(plan, parts, placements)
-    worlds = [judged(share, one, rules) for share, one in zip(shares.worlds, placements, strict=True)]
+    worlds = [judged(share, one, rules, terms) for share, one in zip(shares.worlds, placements, strict=True)]
     if any(
         part.first_gpus and one.placement.phase == "predicted" and None not in one.placement.predicted.gpu
         for part, one in zip(parts, worlds, strict=True)
@@ -90,14 +94,14 @@ def judge(
         shares.assumed.append("worlds that share a node use its GPUs one after the other")
     for finding, concerned in shared_devices(worlds, inventory):
         for world in concerned:
-            accuse(world.results, "ID004", finding)
+            accuse(world.results, "ID004", finding, terms)
     results = [joined([world.results[place] for world in worlds], worlds) for place in range(len(rules))]
     for finding in other_replicas(plan, inventory, rules):
-        accuse(results, "OBS001", finding)
+        accuse(results, "OBS001", finding, terms)
     for finding in strangers(shares):
-        accuse(results, "EV001", finding)
+        accuse(results, "EV001", finding, terms)
     for finding in one_host_for_two(shares):
-        accuse(results, "ID005", finding)
+        accuse(results, "ID005", finding, terms)
     return Judgement(plan, worlds, results, shares)
 
 
@@ -126,10 +130,11 @@ def introduce(plan: Plan, parts: Sequence[Part], placements: Sequence[Placement]
         placement.facts.worlds = placements
 
 
-def judged(share: Share, placement: Placement, rules: Sequence[Rule[Any]]) -> Judged:
+def judged(share: Share, placement: Placement, rules: Sequence[Rule[Any]], terms: Terms) -> Judged:
     """All answers about one world."""
-    part = share.part
-    results = run_rules(rules, placement)
+    name = share.part.name
+    own = terms.within(name, lambda subject: of_world(placement, name, subject))
+    results = run_rules(rules, placement, own)
     answers = {result.rule.id: result for result in results}
     for rule, gap in share.gaps:
         if rule == NODES and rule in answers:
@@ -141,9 +146,8 @@ def judged(share: Share, placement: Placement, rules: Sequence[Rule[Any]]) -> Ju
         result.unknown += 1
         result.undecided += 1
         result.verdict = "unknown" if result.verdict in ("pass", "not-applicable") else result.verdict
-    return Judged(
-        part.name, placement, share.machines, results, {name for _, gap in share.gaps for name in gap.about}
-    )
+    untied = {one for _, gap in share.gaps for one in gap.about}
+    return Judged(name, placement, share.machines, results, untied)
 
 
 def first_gpus(share: Share, running: set[int]) -> Sequence[int | None]:
@@ -153,11 +157,11 @@ def first_gpus(share: Share, running: set[int]) -> Sequence[int | None]:
     return share.part.first_gpus
 
 
-def accuse(results: Sequence[RuleResult], rule: str, finding: Finding) -> None:
+def accuse(results: Sequence[RuleResult], rule: str, finding: Finding, terms: Terms) -> None:
     """Add a finding that no single world shows to the answer of its rule, if that was asked."""
     for result in results:
         if result.rule.id == rule:
-            result.findings.append(finding)
+            result.findings += terms.parts(result.rule, finding, None)
             result.failed += 1
             result.verdict, result.reason = "fail", ""
 
@@ -291,6 +295,14 @@ def spell(names: Sequence[str], whole: int) -> str:
     return f"world {names[0]}" if len(names) == 1 else f"worlds {first(names, 6)}"
 
 
+def of_world(placement: Placement, name: str, subject: str) -> str:
+    """A subject of a finding with its world: what a host has is its own whatever it carries."""
+    places = placement.keep("places", Places)
+    if " of world " in subject or (told_ranks(subject) == [] and places.locate(subject).nodes):
+        return subject
+    return f"{subject} of world {name}"
+
+
 def about(world: Judged, subject: str) -> str:
     """What a gap is about: a host is one whatever it carries, all else is of a world."""
     nodes = world.placement.keep(
@@ -303,16 +315,18 @@ def findings(answers: Sequence[RuleResult], worlds: Sequence[Judged]) -> list[Fi
     """Findings of all worlds; the same one once, and of one cause not more than a few."""
     same: dict[tuple[object, ...], tuple[Finding, list[str]]] = {}
     for answer, world in zip(answers, worlds, strict=True):
-        for finding in answer.findings:
-            key = finding.message, finding.cause, finding.severity, finding.fix
+        for raw in answer.findings:
+            subjects = tuple(of_world(world.placement, world.name, one) for one in raw.subjects)
+            finding = replace(raw, subjects=subjects)
+            key = finding.message, finding.fix, *kind_of(finding)
             known = same.get(key)
             if known is None:
                 same[key] = finding, [world.name]
             elif world.name not in known[1]:
                 same[key] = merged(known[0], finding), [*known[1], world.name]
-    causes: dict[tuple[str, str | None], list[tuple[Finding, list[str]]]] = {}
+    causes: dict[tuple[object, ...], list[tuple[Finding, list[str]]]] = {}
     for finding, names in same.values():
-        causes.setdefault((finding.cause, finding.severity), []).append((finding, names))
+        causes.setdefault(kind_of(finding), []).append((finding, names))
     found = []
     for told in causes.values():
         if len(told) > MOST_TOLD:
@@ -325,11 +339,12 @@ def findings(answers: Sequence[RuleResult], worlds: Sequence[Judged]) -> list[Fi
 def merged(known: Finding, same: Finding) -> Finding:
     """One finding that two worlds have: it is one thing if the facts are the same, else one of each."""
     counts = known.count or 0, same.count or 0
+    subjects = tuple(dict.fromkeys((*known.subjects, *same.subjects)))[:MOST_SUBJECTS]
     return replace(
         known,
-        subjects=tuple(dict.fromkeys((*known.subjects, *same.subjects)))[:MOST_SUBJECTS],
+        subjects=subjects,
         evidence=tuple(dict.fromkeys((*known.evidence, *same.evidence)))[:MOST_EVIDENCE],
-        count=max(counts) if set(same.evidence) <= set(known.evidence) else sum(counts),
+        count=max(len(subjects), max(counts) if set(same.evidence) <= set(known.evidence) else sum(counts)),
     )
 
 
@@ -340,7 +355,7 @@ def of_one_cause(told: Sequence[tuple[Finding, list[str]]], whole: int) -> Findi
     return replace(
         head,
         message=f"{spell(names, whole)}: {head.message}; the like in worlds {first(others, 6)}",
-        subjects=tuple(f"{subject} of world {of[0]}" for finding, of in told for subject in finding.subjects)[
+        subjects=tuple(dict.fromkeys(subject for finding, _ in told for subject in finding.subjects))[
             :MOST_SUBJECTS
         ],
         evidence=tuple(dict.fromkeys(e for finding, _ in told for e in finding.evidence))[:MOST_EVIDENCE],

@@ -9,6 +9,7 @@ from typing import Literal
 import click
 
 from topocheck.answer import Declared, answer
+from topocheck.baseline import read_baseline
 from topocheck.checklist import Gate
 from topocheck.cli.launched import TakesCommand, launched, read_nodes
 from topocheck.cli.output import colour_wanted, one_each, write_outputs
@@ -18,6 +19,7 @@ from topocheck.gather.files import arguments, gather, split_label
 from topocheck.inventory import Inventory
 from topocheck.plan import BASES, Basis, Expect, Plan, Policy
 from topocheck.planfile import read_plan
+from topocheck.policy import merged, read_site
 from topocheck.report import Report
 
 __all__ = ["check", "verify"]
@@ -46,6 +48,13 @@ AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 )
 @click.option("--run", metavar="ID", help="Evidence of another run does not count (EV003).")
 @click.option("--max-age", metavar="DURATION", help="Older evidence does not count (EV003): 90s, 10m, 2h.")
+@click.option("--policy", "policy_path", metavar="FILE", help="Policy and waivers; wins over the plan's policy.")
+@click.option(
+    "--baseline",
+    "baseline_path",
+    metavar="REPORT",
+    help="JSON report of an earlier run: what it found already shows and does not count.",
+)
 @click.option("--exit-zero", is_flag=True, help="Report only: exit 0 whatever the verdict.")
 @click.option("--at", metavar="TIME", help="The `now` of the run, RFC 3339  [default: the clock]")
 @click.option("--color/--no-color", "colour", default=None, help="Colour  [default: if stdout is a terminal]")
@@ -62,6 +71,8 @@ def verify(  # noqa: PLR0917 - one parameter an option
     min_basis: Basis | None,
     run: str | None,
     max_age: str | None,
+    policy_path: str | None,
+    baseline_path: str | None,
     exit_zero: bool,
     at: str | None,
     colour: bool | None,
@@ -75,11 +86,17 @@ def verify(  # noqa: PLR0917 - one parameter an option
     are used; the report says where each comes from.
     """
     wanted = one_each({"json": json_path, "html": html_path})
-    if plan_path == "-" and any(split_label(name)[1] == "-" for name in evidence):
-        raise UsageError("standard input is either the plan or evidence: give one of the two as a file")
-    declared = declared_by(plan_path, context.obj, nodes)
+    streams = [plan_path, policy_path, *(split_label(name)[1] for name in evidence)]
+    if "-" in streams[:2] and streams.count("-") > 1:
+        raise UsageError(
+            "standard input is the plan, the policy or evidence: give all but one of them as a file"
+        )
+    declared = declared_by(plan_path, context.obj, nodes)._replace(
+        site=None if policy_path is None else read_site(policy_path),
+        baseline=None if baseline_path is None else read_baseline(baseline_path),
+    )
     expect, now = expected(declared.plan, run, max_age), moment(at)
-    policy = Policy() if declared.plan is None else declared.plan.policy
+    policy = merged(Policy() if declared.plan is None else declared.plan.policy, declared.site)
     gate = Gate(fail_on, min_basis or policy.min_basis or "predicted", exit_zero)
     report = check(
         declared,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from topocheck.demo.server import (
     COVERAGE,
     FABRIC,
@@ -13,6 +15,7 @@ from topocheck.demo.server import (
     Server,
     hardware_of,
     identity_of,
+    made_hex,
     verbs_of,
 )
 from topocheck.demo.state import state_of
@@ -133,7 +136,7 @@ def snapshot_of(node: Node, launcher: str = "torchrun") -> FullSnapshot:
         fabric=(FABRIC,),
         ranks=tuple(claim(node, local, member, launcher) for local, member in enumerate(node.members)),
         software=SOFTWARE,
-        limits=LIMITS,
+        limits=replace(LIMITS, container=made_hex(f"{node.host} container", 64)),
         verbs=verbs_of(node.server),
         state=state_of(node.server, node.host, node.address),
     )

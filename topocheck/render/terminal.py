@@ -10,6 +10,7 @@ import msgspec
 
 from topocheck.render.text import (
     VERDICT,
+    baseline_line,
     basis_line,
     broken_rules,
     cite,
@@ -19,11 +20,21 @@ from topocheck.render.text import (
     gpus_of,
     layer_range,
     mute_rules,
+    policy_line,
     printable,
     shorten,
+    waivers_to_mend,
     worst_first,
 )
-from topocheck.report import GapReport, GpuReport, RankReport, Report, ReportedFinding, RuleReport
+from topocheck.report import (
+    GapReport,
+    GpuReport,
+    RankReport,
+    Report,
+    ReportedFinding,
+    RuleReport,
+    WaiverState,
+)
 
 __all__ = ["FORMAT", "render"]
 
@@ -35,10 +46,12 @@ _STYLES = {
     "unknown": "bold yellow",
     "broke": "bold magenta",
     "not applicable": "dim",
+    "deselected": "dim",
     "error": "bold red",
     "warning": "bold yellow",
     "info": "bold cyan",
     "waived": "dim",
+    "known": "dim",
     "head": "bold",
     "label": "dim",
 }
@@ -94,6 +107,7 @@ def _lines(report: Report, width: int, *, verbose: bool) -> Iterator[Line]:
     word = report.verdict.upper()
     yield from _wrapped(f"{word}: {_safe(report.sentence)}", width, head=len(word) + 1, style=report.verdict)
     yield from _findings(report, width, verbose=verbose)
+    yield from _waivers(report, width, verbose=verbose)
     yield from _broken(report, width)
     if report.verdict != "pass" or verbose:
         yield from _gaps(report, width, verbose=verbose)
@@ -149,7 +163,7 @@ def _findings(report: Report, width: int, *, verbose: bool) -> Iterator[Line]:
 
 def _finding(rule: RuleReport, finding: ReportedFinding, width: int) -> Iterator[Line]:
     """One finding: what is wrong, about what, on which evidence, and what to change."""
-    word = finding.severity if finding.waiver is None else "waived"
+    word = finding.severity if finding.counts else "waived" if finding.waiver else "known"
     lead = f"  {_safe(rule.id)} {word}  "
     yield from _wrapped(lead + _safe(finding.message), width, "    ", len(lead), word)
     if finding.subjects or finding.count:
@@ -165,6 +179,32 @@ def _finding(rule: RuleReport, finding: ReportedFinding, width: int) -> Iterator
     if finding.waiver is not None:
         why = f"{finding.waiver.reason} ({finding.waiver.owner}, until {finding.waiver.expires})"
         yield from _labelled("waived", _safe(why), width, 4)
+    elif finding.known:
+        yield from _labelled("known", "the baseline has it already", width, 4)
+
+
+def _waivers(report: Report, width: int, *, verbose: bool) -> Iterator[Line]:
+    """Waivers that are in the way; `verbose` shows all."""
+    wanted = report.waivers if verbose else waivers_to_mend(report)
+    shown = wanted if verbose else wanted[:_MOST_ITEMS]
+    if shown:
+        yield from _headed("Waivers")
+    for waiver in shown:
+        yield from _waiver(waiver, width)
+    yield from _more(len(shown), len(wanted), "waivers; --verbose shows them all", width)
+
+
+def _waiver(waiver: WaiverState, width: int) -> Iterator[Line]:
+    """One waiver: what became of it, why it is there, and what to change."""
+    trouble = waiver.state in ("expired", "unused")
+    lead = f"  {_safe(waiver.rule)} {'warning' if trouble else waiver.state}  "
+    style = "warning" if trouble else "waived"
+    yield from _wrapped(lead + _safe(waiver.note), width, "    ", len(lead), style)
+    yield from _labelled("for", _safe(waiver.scope), width, 4)
+    why = f"{waiver.reason} ({waiver.owner}, until {waiver.expires}; {waiver.source})"
+    yield from _labelled("reason", _safe(why), width, 4)
+    if waiver.fix:
+        yield from _labelled("fix", _safe(waiver.fix), width, 4)
 
 
 def _broken(report: Report, width: int) -> Iterator[Line]:
@@ -220,6 +260,13 @@ def _summary(report: Report, width: int, *, verbose: bool) -> Iterator[Line]:
     for number, assumption in enumerate(shown):
         yield from _labelled("assumed" if number == 0 else "", _safe(assumption), width)
     yield from _more(len(shown), len(report.assumptions), "assumptions; --verbose shows them all", width)
+    for label, text in (("policy", policy_line(report)), ("baseline", baseline_line(report))):
+        if text:
+            yield from _labelled(label, _safe(text), width)
+    if report.baseline is not None and verbose:
+        for one in report.baseline.gone:
+            told = f"{one.rule} {one.cause}: {fold(one.subjects, len(one.subjects))}"
+            yield from _labelled("gone" if one.decided else "unclear", _safe(told), width)
     yield from _labelled("rules", count_rules(report.counts), width)
     yield from _labelled("findings", count_findings(report.counts), width)
     if report.verdict == "pass" and not verbose and (report.gaps or mute_rules(report)):

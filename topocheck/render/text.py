@@ -15,11 +15,13 @@ from topocheck.report import (
     Report,
     ReportedFinding,
     RuleReport,
+    WaiverState,
 )
 
 __all__ = [
     "BASIS",
     "VERDICT",
+    "baseline_line",
     "basis_line",
     "broken_rules",
     "cite",
@@ -29,9 +31,11 @@ __all__ = [
     "gpus_of",
     "layer_range",
     "mute_rules",
+    "policy_line",
     "printable",
     "ranges",
     "shorten",
+    "waivers_to_mend",
     "worst_first",
 ]
 
@@ -41,6 +45,7 @@ VERDICT = {
     "unknown": "unknown",
     "not-applicable": "not applicable",
     "error": "broke",
+    "deselected": "deselected",
 }
 """Verdict of a rule in words."""
 
@@ -59,6 +64,8 @@ _ESCAPE = re.compile(
     r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI as one C1 character
 )
 _NUMBERED = re.compile(r"(.*\S) (0|[1-9][0-9]{0,8})")
+_MOST_NAMED = 24
+"""Distinct names in one phrase; numbers of one name are folded and count once."""
 _PLURAL = frozenset({"edge", "group", "GPU", "node", "rank", "replica", "stage"})
 
 
@@ -116,9 +123,10 @@ def fold(subjects: Sequence[str], count: int) -> str:
             numbers.setdefault(match[1], []).append(int(match[2]))
         else:
             numbers.setdefault(subject, [])
-    parts = [_named(name, found) for name, found in numbers.items()]
-    if count > len(subjects):
-        parts.append(f"and {count - len(subjects)} more" if parts else f"{count} subjects")
+    parts = [_named(name, found) for name, found in list(numbers.items())[:_MOST_NAMED]]
+    shown = sum(max(1, len(found)) for found in list(numbers.values())[:_MOST_NAMED])
+    if count > shown:
+        parts.append(f"and {count - shown} more" if parts else f"{count} subjects")
     return "; ".join(parts)
 
 
@@ -129,9 +137,36 @@ def _named(name: str, numbers: list[int]) -> str:
 
 
 def worst_first(report: Report) -> list[tuple[RuleReport, ReportedFinding]]:
-    """All findings: those that count before waived ones, then by severity, then in catalogue order."""
+    """All findings: those that count before the others, then by severity, then in catalogue order."""
     found = [(rule, finding) for rule in report.rules for finding in rule.findings]
-    return sorted(found, key=lambda item: (item[1].waiver is not None, _SEVERITIES.index(item[1].severity)))
+    return sorted(found, key=lambda item: (not item[1].counts, _SEVERITIES.index(item[1].severity)))
+
+
+def policy_line(report: Report) -> str:
+    """Keys of the policy that are not the default, by where they come from; empty if there are none."""
+    by_source: dict[str, list[str]] = {}
+    for key in report.policy:
+        if key.source != "default":
+            by_source.setdefault(key.source, []).append(f"{key.key} {key.value or 'none'}")
+    return "; ".join(f"{', '.join(keys)} ({source})" for source, keys in by_source.items())
+
+
+def baseline_line(report: Report) -> str:
+    """What the baseline comes to; empty without one."""
+    baseline = report.baseline
+    if baseline is None:
+        return ""
+    gone = sum(len(one.subjects) for one in baseline.gone if one.decided)
+    unclear = sum(len(one.subjects) for one in baseline.gone if not one.decided)
+    parts = [f"{report.counts.known} findings known", f"{gone} subjects gone"]
+    parts += [f"{unclear} not looked at again"] if unclear else []
+    parts += [f"{baseline.unlisted} that it does not list count"] if baseline.unlisted else []
+    return f"{baseline.name} of {baseline.at}: {', '.join(parts)}"
+
+
+def waivers_to_mend(report: Report) -> list[WaiverState]:
+    """Waivers that are in the way: expired or unused."""
+    return [waiver for waiver in report.waivers if waiver.state in ("expired", "unused")]
 
 
 def broken_rules(report: Report) -> list[RuleReport]:
@@ -171,11 +206,12 @@ def basis_line(report: Report) -> str:
 
 
 def count_rules(counts: Counts) -> str:
-    """Rules of each kind; every kind is named so that zero is seen to be zero."""
+    """Rules of each kind; every kind is named so that zero is seen to be zero, save what policy alone brings."""
     required = f" ({counts.required_unknown} required)" if counts.required_unknown else ""
+    deselected = f", {counts.deselected} deselected" if counts.deselected else ""
     return (
         f"{counts.passed} passed, {counts.failed} failed, {counts.unknown} unknown{required}, "
-        f"{counts.not_applicable} not applicable, {counts.error} broke"
+        f"{counts.not_applicable} not applicable, {counts.error} broke{deselected}"
     )
 
 
@@ -183,4 +219,5 @@ def count_findings(counts: Counts) -> str:
     """Findings of each kind."""
     numbers = ((counts.errors, "error"), (counts.warnings, "warning"), (counts.infos, "info"))
     words = [f"{number} {word}{'' if number == 1 else 's'}" for number, word in numbers]
-    return ", ".join([*words, f"{counts.waived} waived"])
+    known = [f"{counts.known} known"] if counts.known else []
+    return ", ".join([*words, f"{counts.waived} waived", *known])
