@@ -25,6 +25,8 @@ from topocheck.subjects import within_nodes
 __all__ = ["RULES"]
 
 PROBE = "topocheck probe on every node"
+# A probe that is not root is never let read access control. That is no fault of the probe, so that these gaps
+# name no part of a snapshot whose faults EV002 would tell.
 AS_ROOT = "topocheck probe as root on every node, or lspci -vvv as root, given as NODE=FILE"
 LOG = "the NCCL_DEBUG=INFO log of every node, from its first line"
 LEVEL = "NCCL_NET_GDR_LEVEL"

@@ -255,15 +255,15 @@ def build_of(machine: Machine) -> Build:
 
 
 def shown(placement: Placement) -> tuple[int, ...]:
-    """Parts of the build that any node shows."""
+    """Parts of the build to compare: the GPUs, and what any node shows of their links."""
     builds = {build_of(nodes[0].machine) for nodes in kinds(placement) if nodes[0].machine is not None}
-    return tuple(part for part in range(len(UNKNOWN)) if any(build[part] is not None for build in builds))
+    return (0, *(part for part in (1, 2) if any(build[part] is not None for build in builds)))
 
 
 @rule("VER007", "no odd node out", over=whole_job, severity="warning")
 def no_odd_node(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Number and models of GPUs, their NVLinks, and how they are joined."""
-    parts = shown(placement) or (0,)
+    parts = shown(placement)
 
     def whole(machine: Machine) -> str | None:
         build = [build_of(machine)[part] for part in parts]

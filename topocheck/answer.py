@@ -19,7 +19,7 @@ from topocheck.plan import Plan
 from topocheck.planfile import derive
 from topocheck.policy import Site, chosen, merged, terms_of
 from topocheck.report import InputReport, Report
-from topocheck.rules import RULES
+from topocheck.rulebook import in_force
 from topocheck.verify import run_rules
 
 __all__ = ["Declared", "answer", "plan_of"]
@@ -61,8 +61,9 @@ def answer(
     """
     plan, origin = plan_of(declared, inventory)
     plan = msgspec.structs.replace(plan, policy=merged(plan.policy, declared.site))
-    terms = terms_of(plan, RULES, at=at, site=declared.site, baseline=declared.baseline)
-    rules = chosen(plan.policy, RULES)
+    known = in_force()
+    terms = terms_of(plan, known, at=at, site=declared.site, baseline=declared.baseline)
+    rules = chosen(plan.policy, known)
     if plan.worlds != 1 or (plan.engine in REPLICATED and (plan.parallel.data or 1) > 1):
         # Imported only where there may be several worlds: most jobs have one.
         from topocheck.worldreport import of_worlds, worlds_report  # noqa: PLC0415

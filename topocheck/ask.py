@@ -206,7 +206,7 @@ class Ask:
         return refusal or "OK"
 
     def plugin(self, node: Node, probe: str) -> tuple[Any, ...]:
-        """What a probe of another package found on a node, one entry for each view that says something else."""
+        """What a probe of another package found on a node, each of several views that differ; () for none."""
         self.asked += 1
         told = node.machine.plugins if node.machine is not None else ()
         found = tuple(msgspec.json.decode(facts) for name, facts in told if name == probe)

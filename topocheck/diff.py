@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from topocheck import __version__
 from topocheck.difference import SCHEMA, Change, Compared, Difference, Kind, Lack
-from topocheck.nodediff import Pair, Tables, cards, compare_node, exchanged
+from topocheck.nodediff import Pair, Tables, Told, cards, compare_node, exchanged
 from topocheck.plan import BASES, Basis
 from topocheck.ranges import first, fold
-from topocheck.standing import Card, Key, Seat, Standing
+from topocheck.whereabouts import Card, Key, Seat, Whereabouts
 
 __all__ = ["compare"]
 
@@ -44,18 +44,18 @@ class _Result:
     compared: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("ranks", "gpus", "versions"), 0))
     notes: list[str] = field(default_factory=list)
 
-    def change(self, kind: Kind, about: str, before: str, after: str, node: str, count: int = 1) -> None:
+    def change(self, told: Told, node: str) -> None:
         """One thing that moved; the same on several nodes is one."""
-        key = kind, about, before, after
+        key = told.kind, told.about, told.before, told.after
         self.changes.setdefault(key, []).append(node)
-        self.counts[key] = self.counts.get(key, 0) + count
+        self.counts[key] = self.counts.get(key, 0) + told.number
 
     def lack(self, what: str, about: Iterable[str]) -> None:
         """Something that is not shown now."""
         self.lacks.setdefault(what, []).extend(about)
 
 
-def compare(baseline: Standing, current: Standing) -> Difference:
+def compare(baseline: Whereabouts, current: Whereabouts) -> Difference:
     """What moved from the baseline to now."""
     found = _Result()
     pairs = match_nodes(baseline, current, found)
@@ -98,7 +98,7 @@ def compare(baseline: Standing, current: Standing) -> Difference:
     )
 
 
-def match_nodes(baseline: Standing, current: Standing, found: _Result) -> dict[str, Pair]:
+def match_nodes(baseline: Whereabouts, current: Whereabouts, found: _Result) -> dict[str, Pair]:
     """Nodes of both looks, by the baseline's key: by name, first label or UUIDs of GPUs."""
     names = by_name(current)
     pairs: dict[str, Pair] = {}
@@ -124,10 +124,10 @@ def match_nodes(baseline: Standing, current: Standing, found: _Result) -> dict[s
     return pairs
 
 
-def by_name(standing: Standing) -> dict[str, str | None]:
+def by_name(side: Whereabouts) -> dict[str, str | None]:
     """Node of each name and first label; None where several have it."""
     found: dict[str, str | None] = {}
-    for key, node in standing.nodes.items():
+    for key, node in side.nodes.items():
         for name in spellings((key, *node.names)):
             if found.setdefault(name, key) != key:
                 found[name] = None
@@ -143,8 +143,8 @@ def compare_nodes(pair: Pair, tables: Tables, found: _Result) -> None:
     """Everything of one node but its ranks."""
     name = pair.after.name
     told = compare_node(pair, tables)
-    for kind, about, before, after, count in told.changes:
-        found.change(kind, about, before, after, name, count)
+    for change in told.changes:
+        found.change(change, name)
     for what in told.lacks:
         found.lack(what, [name])
     found.notes += told.notes
@@ -152,13 +152,15 @@ def compare_nodes(pair: Pair, tables: Tables, found: _Result) -> None:
     found.compared["versions"] += told.versions
 
 
-def compare_ranks(baseline: Standing, current: Standing, pairs: Mapping[str, Pair], found: _Result) -> str:
+def compare_ranks(
+    baseline: Whereabouts, current: Whereabouts, pairs: Mapping[str, Pair], found: _Result
+) -> str:
     """Places of ranks by the strongest kind of evidence that both have; gives it in words."""
     before, after = choose(baseline, current)
     if before is None or after is None:
-        old = {key for seats in baseline.ranks.values() for key in seats}
-        if old:
-            found.lack("where ranks lie", [spell_ranks(old)])
+        told = {key for seats in baseline.ranks.values() for key in seats}
+        if told:
+            found.lack("where ranks lie", [spell_ranks(told)])
         return ""
     old, new = baseline.ranks[before], current.ranks[after]
     moves: dict[tuple[str, Moved], list[Key]] = {}
@@ -173,17 +175,17 @@ def compare_ranks(baseline: Standing, current: Standing, pairs: Mapping[str, Pai
         if move is not None:
             moves.setdefault((now.node, move), []).append(key)
     for (node, move), keys in moves.items():
-        found.change("rank", spell_ranks(keys), move.before, move.after, node, len(keys))
+        found.change(Told("rank", spell_ranks(keys), move.before, move.after, len(keys)), node)
     added = sorted(new.keys() - old.keys())
     if added:
         where = first(dict.fromkeys(new[key].node for key in added), 4)
-        found.change("rank", spell_ranks(added), "none", where, where, len(added))
+        found.change(Told("rank", spell_ranks(added), "none", where, len(added)), where)
     if silent:
         found.lack("where ranks lie", [spell_ranks(silent)])
     return before if before == after else f"{before}, then {after}"
 
 
-def choose(baseline: Standing, current: Standing) -> tuple[Basis | None, Basis | None]:
+def choose(baseline: Whereabouts, current: Whereabouts) -> tuple[Basis | None, Basis | None]:
     """The strongest kind of evidence of both, else the strongest of each; a prediction shows no place."""
     for basis in reversed(BASES):
         if baseline.ranks.get(basis) and current.ranks.get(basis):
@@ -196,7 +198,7 @@ def choose(baseline: Standing, current: Standing) -> tuple[Basis | None, Basis |
 
 
 def moved(
-    seat: Seat, now: Seat, pair: Pair | None, current: Standing, swapped: Container[str]
+    seat: Seat, now: Seat, pair: Pair | None, current: Whereabouts, swapped: Container[str]
 ) -> Moved | None:
     """How a rank moved: to another node, or to another GPU of its node, unless all of them are others."""
     home = pair.after.name if pair is not None else seat.node
@@ -216,7 +218,7 @@ def same_place(old: Card, new: Card) -> bool:
         return old.bus == new.bus or (old.uuid is not None and old.uuid == new.uuid)
     if old.uuid is not None and new.uuid is not None:
         return old.uuid == new.uuid
-    return old.index is None or new.index is None or old.index == new.index
+    return old.nvml is None or new.nvml is None or old.nvml == new.nvml
 
 
 def spell_ranks(keys: Iterable[Key]) -> str:

@@ -25,7 +25,7 @@ class Change(Part, frozen=True, kw_only=True):
     """One thing that is not as it was."""
 
     kind: Kind
-    """What moved: a node is another machine, a rank elsewhere, a GPU or a NIC exchanged, a link, a version."""
+    """What it is: a machine under a node's name, a rank's place, a GPU, a link, a NIC, a version."""
     about: str
     """What it is about: `ranks 0..7`, `GPU 3`, `driver`."""
     before: str
@@ -82,7 +82,7 @@ class Difference(Part, frozen=True, kw_only=True):
     sentence: str
     """The answer in one sentence."""
     basis: str
-    """By what ranks are placed on the two sides: `claimed`, or `claimed, then observed`; empty if by nothing."""
+    """What shows where ranks lie: `claimed`, or `claimed, then observed` if the sides differ; else empty."""
     changes: list[Change]
     """What moved, nodes first."""
     lacks: list[Lack]

@@ -198,7 +198,22 @@ def verified(store: Store, asked: Waiting, names: Iterable[str]) -> Decision:
         notes=notes[:64],
     )
     report = answer(asked.declared, inventory, [source], asked.gate, at=now, whole=asked.expected <= 256)
+    report = undecided(report, asked, sorted(seen.snapshots))
     return Decision(schema=SCHEMA, run=asked.run, by=asked.name, report=report)
+
+
+def undecided(report: Report, asked: Waiting, names: Sequence[str]) -> Report:
+    """A pass over fewer nodes than were expected is none: what the others show is not known."""
+    lacking = asked.expected - hosts(names)
+    if lacking <= 0 or report.exit_code != 0:
+        return report
+    return msgspec.structs.replace(
+        report,
+        verdict="unknown",
+        exit_code=3,
+        exit_reason="nodes_missing",
+        sentence=f"{lacking} of {asked.expected} nodes did not report{absent(asked, names)}",
+    )
 
 
 def add(inventory: Inventory, name: str, seen: Seen) -> None:
@@ -256,8 +271,19 @@ def digest_of(seen: Seen) -> str:
 
 def progress(asked: Waiting, names: Sequence[str], left_s: float) -> str:
     """`waiting for 2 of 64 nodes: node-07, node-31; 250 s left`."""
-    there = hosts(names)
-    reported = [match["host"].rpartition("-")[0] for name in names if (match := PLACE.fullmatch(name))]
-    absent = [name for name in asked.names if NOT_IN_A_NAME.sub("-", name).strip("-.")[:100] not in reported]
-    who = f": {first(absent, 6)}" if absent and len(absent) < len(asked.names) else ""
-    return f"waiting for {asked.expected - there} of {asked.expected} nodes{who}; {left_s:.0f} s left"
+    lacking = asked.expected - hosts(names)
+    who = absent(asked, names)
+    return f"waiting for {lacking} of {asked.expected} nodes{who}; {left_s:.0f} s left"
+
+
+def absent(asked: Waiting, names: Iterable[str]) -> str:
+    """`: node-07, node-31`, of the nodes whose names are known; short and full names are one host's."""
+    there = {
+        match["host"].rpartition("-")[0].partition(".")[0] for n in names if (match := PLACE.fullmatch(n))
+    }
+    away = [
+        name
+        for name in asked.names
+        if NOT_IN_A_NAME.sub("-", name.partition(".")[0]).strip("-.") not in there
+    ]
+    return f": {first(away, 6)}" if away and len(away) < len(asked.names) else ""

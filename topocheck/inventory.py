@@ -19,7 +19,14 @@ from topocheck.gpulist import GpuList
 from topocheck.hardware import Shape
 from topocheck.hostnames import HostNames
 from topocheck.machine import Machine
-from topocheck.merge import join_coverage, join_hosts, join_nics, labelled, merge_hardware, speaks_of_the_job_only
+from topocheck.merge import (
+    join_coverage,
+    join_hosts,
+    join_nics,
+    labelled,
+    merge_hardware,
+    speaks_of_the_job_only,
+)
 from topocheck.registry import Conflict, Registry, numbering
 from topocheck.snapshot import (
     At,
@@ -36,7 +43,7 @@ from topocheck.snapshot import (
 )
 
 if TYPE_CHECKING:  # it is made of inventories
-    from topocheck.standing import Standing
+    from topocheck.whereabouts import Whereabouts
 
 __all__ = ["Conflict", "Inventory", "Machine"]
 
@@ -67,7 +74,7 @@ class Inventory:
         """What evidence must be to count."""
         self.stale: list[Stale] = []
         """Snapshots of another run, or too old: they count as absent."""
-        self.earlier: Standing | None = None
+        self.earlier: Whereabouts | None = None
         """Where everything stood before, if the user gave that (OBS005)."""
         self.others = 0
         """Ranks of other worlds of the job, of which statements about the job may speak too."""

@@ -9,21 +9,30 @@ from typing import NamedTuple
 from topocheck.difference import Kind
 from topocheck.ranges import first
 from topocheck.report import NicReport
-from topocheck.standing import Card, NodeStanding
+from topocheck.whereabouts import Card, NodeView
 
-__all__ = ["NodeDifference", "Pair", "Tables", "cards", "compare_node", "exchanged"]
+__all__ = ["NodeDifference", "Pair", "Tables", "Told", "cards", "compare_node", "exchanged"]
 
 Table = Sequence[Sequence[str | None]]
 """Class of each pair of GPUs by their places."""
-Told = tuple[Kind, str, str, str, int]
-"""Kind, about, before, after, how many."""
+
+
+class Told(NamedTuple):
+    """One thing that is not as it was."""
+
+    kind: Kind
+    about: str
+    before: str
+    after: str
+    number: int = 1
+    """Of how many things."""
 
 
 class Pair(NamedTuple):
     """One node in both looks."""
 
-    before: NodeStanding
-    after: NodeStanding
+    before: NodeView
+    after: NodeView
 
 
 @dataclass(slots=True)
@@ -40,7 +49,7 @@ class NodeDifference:
     """Versions that were compared."""
 
 
-def cards(node: NodeStanding, place: int) -> Card | None:
+def cards(node: NodeView, place: int) -> Card | None:
     """One GPU of a node, if its list has it."""
     return node.cards[place] if place < len(node.cards) else None
 
@@ -51,13 +60,13 @@ def compare_node(pair: Pair, tables: Tables) -> NodeDifference:
     before, after = pair
     if exchanged(pair):
         found.gpus = len(before.cards)
-        found.changes.append(("node", before.name, "one machine", "another: none of its GPUs is known", 1))
+        found.changes.append(Told("node", before.name, "one machine", "another: none of its GPUs is known"))
         return found
     if None not in (before.boot, after.boot) and before.boot != after.boot:
         found.notes.append(f"{after.name} was started anew")
     places = compare_cards(pair, found)
     if None not in (before.domain, after.domain) and before.domain != after.domain:
-        found.changes.append(("link", "NVLink domain", f"{before.domain}", f"{after.domain}", 1))
+        found.changes.append(Told("link", "NVLink domain", f"{before.domain}", f"{after.domain}"))
     changes, silent = tables.compare(pair, places)
     found.changes += changes
     if silent:
@@ -89,9 +98,9 @@ def compare_cards(pair: Pair, found: NodeDifference) -> dict[int, int]:
         places[place] = now
         other = after.cards[now]
         if card.uuid and card.uuid == other.uuid and moved(card, other):
-            found.changes.append(("gpu", card.name, slot(card), slot(other), 1))
+            found.changes.append(Told("gpu", card.name, slot(card), slot(other)))
         elif card.uuid and other.uuid and card.uuid != other.uuid:
-            found.changes.append(("gpu", slot(card), card.name, other.name, 1))
+            found.changes.append(Told("gpu", slot(card), card.name, other.name))
     if gone:
         found.lacks.append(f"{first([before.cards[place].name for place in gone], 2)}")
     return places
@@ -99,7 +108,7 @@ def compare_cards(pair: Pair, found: NodeDifference) -> dict[int, int]:
 
 def find(card: Card, among: Sequence[Card]) -> int | None:
     """The same GPU in another list: by UUID, else by slot, else by index."""
-    for name in ("uuid", "bus", "index"):
+    for name in ("uuid", "bus", "nvml"):
         wanted = getattr(card, name)
         if wanted is None:
             continue
@@ -115,12 +124,12 @@ def moved(old: Card, new: Card) -> bool:
     """A GPU is in another slot, or where slots are not known has another index."""
     if old.bus is not None and new.bus is not None:
         return old.bus != new.bus
-    return None not in (old.index, new.index) and old.index != new.index
+    return None not in (old.nvml, new.nvml) and old.nvml != new.nvml
 
 
 def slot(card: Card) -> str:
     """The place of a GPU in words."""
-    index = "" if card.index is None else f"GPU {card.index}"
+    index = "" if card.nvml is None else f"GPU {card.nvml}"
     return " at ".join(part for part in (index, card.bus) if part) or card.name
 
 
@@ -135,7 +144,7 @@ class Tables:
         before, after = pair
         if before.shape is None or before.shape is after.shape:
             return [], False
-        numbers = tuple(card.index for card in before.cards)
+        numbers = tuple(card.nvml for card in before.cards)
         key = id(before.shape), id(after.shape), tuple(places.items()), numbers
         if key not in self._known:
             new = () if after.shape is None else after.shape.links
@@ -144,7 +153,7 @@ class Tables:
 
 
 def compare_tables(
-    node: NodeStanding, old: Table, new: Table, places: Mapping[int, int]
+    node: NodeView, old: Table, new: Table, places: Mapping[int, int]
 ) -> tuple[list[Told], bool]:
     """Class of each pair of GPUs; a GPU whose links all changed alike is told once."""
     silent = False
@@ -155,9 +164,8 @@ def compare_tables(
             silent = silent or (was is not None and now is None and a in places and b in places)
             if was is not None and now is not None and was != now:
                 changed.setdefault((was, now), []).append((a, b))
-    return [
-        ("link", between(node, ends), was, now, len(ends)) for (was, now), ends in changed.items()
-    ], silent
+    told = [Told("link", between(node, ends), was, now, len(ends)) for (was, now), ends in changed.items()]
+    return told, silent
 
 
 def cell(rows: Table, a: int | None, b: int | None) -> str | None:
@@ -167,7 +175,7 @@ def cell(rows: Table, a: int | None, b: int | None) -> str | None:
     return rows[min(a, b)][max(a, b)]
 
 
-def between(node: NodeStanding, ends: Sequence[tuple[int, int]]) -> str:
+def between(node: NodeView, ends: Sequence[tuple[int, int]]) -> str:
     """Pairs of GPUs in words, by their common end if they have one."""
     common = set(ends[0]).intersection(*ends) if len(ends) > 1 else set()
     if common:
@@ -175,10 +183,10 @@ def between(node: NodeStanding, ends: Sequence[tuple[int, int]]) -> str:
     return first([f"GPU {index(node, a)} - {index(node, b)}" for a, b in ends], 3)
 
 
-def index(node: NodeStanding, place: int) -> int:
+def index(node: NodeView, place: int) -> int:
     """NVML index of a GPU, else its place."""
     card = cards(node, place)
-    return place if card is None or card.index is None else card.index
+    return place if card is None or card.nvml is None else card.nvml
 
 
 def compare_nics(pair: Pair, places: Mapping[int, int], found: NodeDifference) -> None:
@@ -190,13 +198,13 @@ def compare_nics(pair: Pair, places: Mapping[int, int], found: NodeDifference) -
     for name, nic in (before.nics or {}).items():
         other = (after.nics or {}).get(name)
         if after.nics is not None and other is None:
-            found.changes.append(("nic", name, "there", "gone", 1))
+            found.changes.append(Told("nic", name, "there", "gone"))
         elif other is not None and (words := another(nic, other)):
-            found.changes.append(("nic", name, *words, 1))
+            found.changes.append(Told("nic", name, *words))
         told = told or other is None or bool(words)
     if before.nics is not None:
         new = [name for name in after.nics or {} if name not in before.nics]
-        found.changes += [("nic", name, "not there", "there", 1) for name in new]
+        found.changes += [Told("nic", name, "not there", "there") for name in new]
     if told or before.shape is None or after.shape is None or before.shape is after.shape:
         return
     found.changes += nearness(pair, places)
@@ -220,7 +228,7 @@ def nearness(pair: Pair, places: Mapping[int, int]) -> Iterator[Told]:
         now = places.get(place)
         own = after.shape.near[now] if now is not None and now < len(after.shape.near) else ()
         if near and own and sorted(near) != sorted(own):
-            yield "nic", f"nearest to GPU {index(before, place)}", first(near, 3), first(own, 3), 1
+            yield Told("nic", f"nearest to GPU {index(before, place)}", first(near, 3), first(own, 3))
 
 
 def compare_versions(pair: Pair, found: NodeDifference) -> None:
@@ -232,4 +240,4 @@ def compare_versions(pair: Pair, found: NodeDifference) -> None:
         now = after.versions.get(name)
         found.versions += now is not None
         if now is not None and now != was:
-            found.changes.append(("version", name, was, now, 1))
+            found.changes.append(Told("version", name, was, now))

@@ -1,16 +1,21 @@
 """The page of a rule: what `topocheck explain` prints.
 
 Each family of rules has a page beside its module, of the same stem (`rules/tensor.py`, `rules/tensor.md`),
-with one section a rule. Rules of other packages have theirs beside their own modules.
+with one section a rule. Rules of other packages have theirs beside their own modules in the same way.
 """
 
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from topocheck.errors import InternalError
 from topocheck.rule import Rule
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
 
 __all__ = ["HEADINGS", "page", "sections"]
 
@@ -31,15 +36,26 @@ def page(rule: Rule[Any]) -> str:
 
     Raises InternalError where the page or the section is missing: the package of the rule is not whole.
     """
-    package, _, stem = rule.module.rpartition(".")
+    stem = rule.module.rpartition(".")[2]
     try:
-        text = (files(package) / f"{stem}.md").read_text(encoding="utf-8")
+        text = (folder_of(rule.module) / f"{stem}.md").read_text(encoding="utf-8")
     except (OSError, ValueError, ModuleNotFoundError) as error:
         raise InternalError(f"the page of {rule.id}, {stem}.md beside {rule.module}, is missing") from error
     found = sections(text).get(rule.id)
     if found is None:
         raise InternalError(f"{stem}.md beside {rule.module} has no section '## {rule.id} ...'")
     return found
+
+
+def folder_of(module: str) -> Traversable:
+    """Folder that a module lies in. Raises ValueError, ModuleNotFoundError if it lies in none."""
+    package = module.rpartition(".")[0]
+    if package:
+        return files(package)
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ValueError(module)
+    return Path(spec.origin).parent
 
 
 def sections(text: str) -> dict[str, str]:

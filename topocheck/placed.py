@@ -9,7 +9,7 @@ from topocheck.engines.layout import LayerSplit
 from topocheck.hardware import Shape
 from topocheck.layers import layer_split
 from topocheck.placement import Node, Placement
-from topocheck.plan import BASES
+from topocheck.plan import BASES, Policy
 from topocheck.report import (
     GpuReport,
     GroupReport,
@@ -19,9 +19,11 @@ from topocheck.report import (
     RankReport,
     ShapeReport,
 )
+from topocheck.rule import severity_in
 from topocheck.snapshot import At
 from topocheck.subjects import replica_of
 from topocheck.verify import RuleResult
+from topocheck.whereabouts import reported_nics, versions_of
 
 __all__ = ["placement_report"]
 
@@ -44,7 +46,7 @@ def placement_report(placement: Placement, results: Sequence[RuleResult]) -> Pla
         nodes=nodes,
         unused=list(placement.unused),
         shapes=[shape_report(placement, identity) for identity in shapes],
-        marks=marks(results),
+        marks=marks(results, placement.plan.policy),
     )
 
 
@@ -118,6 +120,9 @@ def node_report(placement: Placement, node: Node, shapes: dict[int, int]) -> Nod
         shape=None if shape is None else shapes.setdefault(id(shape), len(shapes)),
         domain=domain if isinstance(domain, str) else None,
         gpus=[gpu_report(node, ordinal, users.get(ordinal, [])) for ordinal in range(count)],
+        boot=machine.host.boot_id if machine else None,
+        nics=reported_nics(machine) if machine else None,
+        versions=versions_of(machine.software) if machine else {},
     )
 
 
@@ -161,12 +166,12 @@ def cell(shape: Shape, a: int, b: int) -> str | None:
     return None if link is None else str(link)
 
 
-def marks(results: Sequence[RuleResult]) -> list[GroupReport]:
-    """What the findings mark in the drawing."""
+def marks(results: Sequence[RuleResult], policy: Policy) -> list[GroupReport]:
+    """What the findings mark in the drawing; one that is waived or known is for information."""
     found = [
         GroupReport(
             rule=result.rule.id,
-            severity=finding.severity or result.rule.severity,
+            severity=severity_in(policy, result.rule, finding) if finding.counts else "info",
             ranks=list(pair),
             kind=finding.mark,
         )

@@ -69,16 +69,22 @@ def checked(offer: Offer, rule: object) -> Rule[Any]:
     if not isinstance(rule, Rule):
         raise PluginError(f"{offer} holds a {type(rule).__name__}, which is no rule: make it with @rule")
     if not isinstance(rule.id, str) or not ID.fullmatch(rule.id):
-        raise PluginError(f"{offer} has a rule {str(rule.id)[:40]!r}: ids are capitals and three digits, ACME001")
+        raise PluginError(
+            f"{offer} has a rule {str(rule.id)[:40]!r}: ids are capitals and three digits, ACME001"
+        )
     if not isinstance(rule.name, str) or rule.severity not in SEVERITIES:
-        raise PluginError(f"{rule.id} of package {offer.package} needs a name and a severity ({', '.join(SEVERITIES)})")
+        raise PluginError(
+            f"{rule.id} of package {offer.package} needs a name and a severity ({', '.join(SEVERITIES)})"
+        )
     return dataclasses.replace(rule, required=bool(rule.required), package=offer.package)
 
 
 def clash(offer: Offer, known: Rule[Any]) -> PluginError:
     """The refusal of a rule whose id is taken."""
     owner = f"package {known.package}" if known.package else "topocheck itself"
-    return PluginError(f"rule {known.id} of package {offer.package} is refused: {owner} has a rule of that id")
+    return PluginError(
+        f"rule {known.id} of package {offer.package} is refused: {owner} has a rule of that id"
+    )
 
 
 def in_force() -> tuple[Rule[Any], ...]:
@@ -97,7 +103,7 @@ def stand_in(package: str, errors: list[PluginError]) -> Rule[Any]:
         raise PluginError("; ".join(map(str, errors)))
 
     return Rule(
-        id=package,
+        id=package.partition(" ")[0],
         name="rules of another package",
         severity="error",
         required=False,

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from topocheck import declaration, record, report, snapshot
+from topocheck import declaration, difference, record, report, snapshot
 from topocheck.engines import ENGINES
 from topocheck.pipeline import balance_report, trace_units, waits_report
 from topocheck.pipeline import compare as comparison
@@ -25,7 +25,9 @@ from topocheck.plan import Plan
 
 __all__ = ["KINDS", "Kind", "schema_for", "text"]
 
-Kind = Literal["plan", "snapshot", "report", "record", "comparison", "balance", "declared", "waits", "unit"]
+Kind = Literal[
+    "plan", "snapshot", "report", "record", "comparison", "balance", "declared", "waits", "unit", "diff"
+]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Documents that have a schema."""
@@ -40,6 +42,7 @@ DOCUMENTS: dict[Kind, tuple[type[msgspec.Struct], str]] = {
     "declared": (declaration.Declaration, declaration.SCHEMA),
     "waits": (waits_report.WaitsReport, waits_report.SCHEMA),
     "unit": (trace_units.UnitLine, "topocheck.unit/1"),
+    "diff": (difference.Difference, difference.SCHEMA),
 }
 """Type and schema id of each document."""
 
@@ -125,4 +128,7 @@ def _as_written(definitions: Json) -> None:
         for name in ("nodes", "model"):
             owner[name]["anyOf"].append({"type": "string"})
     # Worlds may give what the plan leaves out; whether each of them does is for the reader to say.
-    definitions["Plan"]["anyOf"] = [{"required": definitions["Plan"].pop("required")}, {"required": ["worlds"]}]
+    definitions["Plan"]["anyOf"] = [
+        {"required": definitions["Plan"].pop("required")},
+        {"required": ["worlds"]},
+    ]

@@ -68,7 +68,7 @@ class RuleResult:
     def breakage(self) -> str:
         """Which rule broke and how; of a package that adds no rule how that came."""
         package = self.rule.package
-        if self.rule.id == package:
+        if package.startswith(f"{self.rule.id} "):
             return self.reason
         return f"{self.rule.id}{f' of package {package}' if package else ''} ({self.reason})"
 

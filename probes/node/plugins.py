@@ -57,11 +57,15 @@ def sort_offers(own: Collection[str]) -> tuple[dict[str, Offer], tuple[ProbeFaul
     refused = []
     for offer in offers(PROBES):
         if offer.name in own:
-            refused.append(fault_of(offer, "topocheck has a probe of that name: the package must take another"))
+            refused.append(
+                fault_of(offer, "topocheck has a probe of that name: the package must take another")
+            )
         elif not NAME.fullmatch(offer.name):
             refused.append(fault_of(offer, "the name must be of letters, digits, _, - and ., 64 at most"))
         elif offer.name in found:
-            refused.append(fault_of(offer, f"package {found[offer.name].package} offers a probe of that name"))
+            refused.append(
+                fault_of(offer, f"package {found[offer.name].package} offers a probe of that name")
+            )
         else:
             found[offer.name] = offer
     return found, tuple(refused)

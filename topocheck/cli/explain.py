@@ -35,4 +35,5 @@ def section(rule: Rule[Any]) -> str:
     """The page, and under its heading what the code says of the rule."""
     heading, _, body = page(rule).rstrip().partition("\n")
     required = "; required: while it is undecided the gate stays shut (exit 3)" if rule.required else ""
-    return f"{heading}\n\nSeverity: {rule.severity}{required}\n{body}\n"
+    package = f"\nPackage: {rule.package}" if rule.package else ""
+    return f"{heading}\n\nSeverity: {rule.severity}{required}{package}\n{body}\n"

@@ -24,6 +24,7 @@ COMMANDS = {
     "verify": "topocheck.cli.verify:verify",
     "gate": "topocheck.cli.gate:gate",
     "run": "topocheck.cli.run:run_command",
+    "diff": "topocheck.cli.diff:diff",
     "bubble": "topocheck.cli.bubble:bubble",
     "boundary": "topocheck.cli.boundary:boundary",
     "capacity": "topocheck.cli.capacity:capacity",

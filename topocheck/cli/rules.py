@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from topocheck.cli.streams import show
-from topocheck.errors import UsageError
+from topocheck.cli.streams import say, show
+from topocheck.errors import PluginError, UsageError
 from topocheck.rule import FAMILIES, Rule
-from topocheck.rules import RULES
+from topocheck.rulebook import rulebook
 from topocheck.spelling import suggest
 
-__all__ = ["catalogue", "rules", "selected", "table"]
+__all__ = ["catalogue", "rules", "selected", "table", "troubled"]
 
 FOOT = "* required: while it is undecided the gate stays shut (exit 3)"
 
@@ -22,23 +22,34 @@ FOOT = "* required: while it is undecided the gate stays shut (exit 3)"
 @click.command()
 @click.option("--select", "prefixes", multiple=True, metavar="PREFIX", help="Only these: TP001, or TP.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, one object a rule.")
-def rules(prefixes: tuple[str, ...], as_json: bool) -> None:
+def rules(prefixes: tuple[str, ...], as_json: bool) -> int:
     """List the rules: id, severity, family, and what is asked.
 
-    `*` marks a required rule: while it is undecided the gate stays shut.
+    `*` marks a required rule: while it is undecided the gate stays shut. Packages that cannot add theirs
+    are named, and lead to exit 3.
     """
     found = [rule for prefix in prefixes for rule in selected(prefix)] if prefixes else catalogue()
     listed = list({rule.id: rule for rule in found}.values())
     show(json.dumps([described(rule) for rule in listed], indent=2) + "\n" if as_json else table(listed))
+    return troubled()
+
+
+def troubled() -> int:
+    """Name the packages whose rules cannot be used; gives the exit code."""
+    troubles = rulebook().troubles
+    for _, error in troubles:
+        say(f"topocheck: {error}")
+    return PluginError.exit_code if troubles else 0
 
 
 def catalogue() -> list[Rule[Any]]:
     """All rules, families in the order of the catalogue and ids in order inside."""
     families = list(FAMILIES)
     return sorted(
-        RULES,
+        rulebook().rules,
         key=lambda rule: (
             families.index(rule.family) if rule.family in families else len(families),
+            rule.title,
             rule.id,
         ),
     )
@@ -61,7 +72,8 @@ def hint(wanted: str) -> str:
     if family:
         return f"{letters} has {', '.join(family)}"
     meant = suggest(wanted, ids)
-    return f"did you mean {meant}?" if meant else "topocheck rules lists them"
+    told = "".join(f"; {error}" for _, error in rulebook().troubles)
+    return (f"did you mean {meant}?" if meant else "topocheck rules lists them") + told
 
 
 def described(rule: Rule[Any]) -> dict[str, str | bool]:
@@ -72,6 +84,7 @@ def described(rule: Rule[Any]) -> dict[str, str | bool]:
         "severity": rule.severity,
         "required": rule.required,
         "family": rule.title,
+        "package": rule.package,
     }
 
 
@@ -81,7 +94,8 @@ def table(listed: Sequence[Rule[Any]]) -> str:
     for rule in listed:
         if rule.title not in lines:
             lines += [rule.title]
-        lines.append(f"  {rule.id:7}{'*' if rule.required else ' '} {rule.severity:8} {rule.name}")
+        of = f" (package {rule.package})" if rule.package else ""
+        lines.append(f"  {rule.id:7}{'*' if rule.required else ' '} {rule.severity:8} {rule.name}{of}")
     if any(rule.required for rule in listed):
         lines += ["", FOOT]
     return "\n".join(lines) + "\n"

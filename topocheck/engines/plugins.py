@@ -1,7 +1,7 @@
-"""Engines of other packages, by the entry point group `topocheck.engines`: the name is the engine's as plans
-give it, the value its `Engine`.
+"""Engines of other packages, by the entry point group `topocheck.engines`.
 
-They are looked up only where a plan names an engine that topocheck does not have.
+The name of an entry point is the engine's as plans give it, the value its `Engine`. They are looked up only
+where a plan names an engine that topocheck does not have.
 """
 
 from __future__ import annotations

@@ -40,6 +40,8 @@ MOST = {
     "evidence_of_rule": 3,
     "gaps": 200,
     "inputs": 256,
+    "waivers": 100,
+    "gone": 50,
     "notes": 256,
     "shapes": 12,
     "matrix": 16,
@@ -53,7 +55,7 @@ _MOST_CELLS = 1024
 _MOST_IN_DETAIL = 8
 _MOST_WORLDS = 8
 _COLUMNS = ("predicted", "claimed", "observed")
-_MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "not-applicable": "-", "error": "!"}
+_MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "not-applicable": "-", "error": "!", "deselected": "-"}
 _SIGNS = {"error": "✗", "warning": "!", "info": "i"}
 
 
@@ -108,6 +110,8 @@ def render(report: Report) -> str:
         broken=text.broken_rules(report),
         mute=text.mute_rules(report),
         basis=text.basis_line(report),
+        baseline=text.baseline_line(report),
+        mend=text.waivers_to_mend(report),
         views=_views(report),
         worlds=len(report.worlds) if report.worlds else 1,
         most=MOST,
@@ -128,6 +132,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         short=lambda said: text.shorten(text.printable(said), _MOST_NAME),
+        asks=text.asks,
         cite=text.cite,
         fold=text.fold,
         layers=text.layer_range,
@@ -149,7 +154,7 @@ def _actions(report: Report, found: Iterable[tuple[RuleReport, ReportedFinding]]
     """What to do first: mend what shuts the gate, then supply what keeps it from being decided."""
     number = 0
     for rule, finding in found:
-        if finding.fix and finding.waiver is None and finding.severity != "info" and number < 3:
+        if finding.fix and finding.counts and finding.severity != "info" and number < 3:
             number += 1
             yield Action(rule.id, finding.fix, finding.message, command=False)
     required = {rule.id for rule in report.rules if rule.required}

@@ -10,6 +10,7 @@ import msgspec
 
 from topocheck.render.text import (
     VERDICT,
+    asks,
     baseline_line,
     basis_line,
     broken_rules,
@@ -281,7 +282,7 @@ def _rules(report: Report, width: int) -> Iterator[Line]:
     """All rules with their verdict and subjects."""
     yield from _headed("Rules")
     rows = [
-        (rule.id, VERDICT[rule.verdict], f"{rule.passed}/{rule.failed}/{rule.unknown}", rule.name)
+        (rule.id, VERDICT[rule.verdict], f"{rule.passed}/{rule.failed}/{rule.unknown}", asks(rule))
         for rule in report.rules
     ]
     yield from _table(("rule", "verdict", "pass/fail/?", "asks"), rows, width, verdict=1)

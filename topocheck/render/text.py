@@ -21,6 +21,7 @@ from topocheck.report import (
 __all__ = [
     "BASIS",
     "VERDICT",
+    "asks",
     "baseline_line",
     "basis_line",
     "broken_rules",
@@ -167,6 +168,11 @@ def baseline_line(report: Report) -> str:
 def waivers_to_mend(report: Report) -> list[WaiverState]:
     """Waivers that are in the way: expired or unused."""
     return [waiver for waiver in report.waivers if waiver.state in ("expired", "unused")]
+
+
+def asks(rule: RuleReport) -> str:
+    """What a rule asks, with the package that adds it."""
+    return f"{rule.name} (package {rule.package})" if rule.package else rule.name
 
 
 def broken_rules(report: Report) -> list[RuleReport]:

@@ -166,7 +166,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """What the running job showed; None where nothing of it was looked at."""
     job: tuple[JobFact, ...] = ()
     """Statements about the whole job found here."""
-    plugins: dict[str, msgspec.Raw] = {}
+    plugins: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     """What probes of other packages found, by the name of the probe."""
     faults: tuple[ProbeFault, ...] = ()
     """What could not be read."""
@@ -184,5 +184,5 @@ class FullSnapshot(Snapshot, frozen=True, kw_only=True):
     """Variables that all ranks of the node share, by allow-list."""
     state: State = State()  # type: ignore[assignment]  # the same JSON, with counters and rates
     """What changes by itself."""
-    plugins: dict[str, Any] = {}
+    plugins: dict[str, Any] = msgspec.field(default_factory=dict)
     """What probes of other packages found, by the name of the probe."""

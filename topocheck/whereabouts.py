@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from topocheck.claims import UNKNOWN, ClaimColumns
+from topocheck.column import observed_column
+from topocheck.communicators import DUPLICATE, sightings
+from topocheck.errors import TwoJobsError
 from topocheck.hardware import Shape
-from topocheck.inventory import Machine
+from topocheck.inventory import Inventory, Machine
 from topocheck.placement import Placement
 from topocheck.plan import BASES, Basis
 from topocheck.report import NicReport, NodeReport, PlacementReport
@@ -21,15 +24,16 @@ from topocheck.snapshot import Software
 __all__ = [
     "Card",
     "Key",
-    "NodeStanding",
+    "NodeView",
     "Seat",
-    "ShapeStanding",
-    "Standing",
+    "ShapeView",
+    "Whereabouts",
     "add_claims",
+    "add_observed",
     "reported_nics",
-    "standing_of",
-    "standing_of_report",
+    "reported_whereabouts",
     "versions_of",
+    "whereabouts_of",
 ]
 
 Key = tuple[str, int]
@@ -41,13 +45,13 @@ class Card(NamedTuple):
 
     uuid: str | None
     bus: str | None
-    index: int | None
+    nvml: int | None
     """NVML index."""
 
     @property
     def name(self) -> str:
         """The best of its names."""
-        return self.uuid or self.bus or ("a GPU" if self.index is None else f"GPU {self.index}")
+        return self.uuid or self.bus or ("a GPU" if self.nvml is None else f"GPU {self.nvml}")
 
 
 class Seat(NamedTuple):
@@ -60,7 +64,7 @@ class Seat(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShapeStanding:
+class ShapeView:
     """How the devices of equal nodes are joined."""
 
     links: Sequence[Sequence[str | None]]
@@ -70,7 +74,7 @@ class ShapeStanding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeStanding:
+class NodeView:
     """One node."""
 
     name: str
@@ -78,7 +82,7 @@ class NodeStanding:
     """All that it is called."""
     boot: str | None
     cards: tuple[Card, ...]
-    shape: ShapeStanding | None
+    shape: ShapeView | None
     nics: Mapping[str, NicReport] | None
     """RDMA devices by name; None where not all of them are known."""
     versions: Mapping[str, str]
@@ -87,22 +91,22 @@ class NodeStanding:
 
 
 @dataclass(slots=True)
-class Standing:
+class Whereabouts:
     """All of a job."""
 
     name: str
     """What it was made of, as the user gave it."""
-    nodes: dict[str, NodeStanding] = field(default_factory=dict)
+    nodes: dict[str, NodeView] = field(default_factory=dict)
     ranks: dict[Basis, dict[Key, Seat]] = field(default_factory=dict)
     """Places of ranks by the kind of evidence that shows them."""
     notes: list[str] = field(default_factory=list)
     """What of it could not be used."""
 
 
-def standing_of(name: str, machines: Iterable[Machine], worlds: Iterable[Placement]) -> Standing:
+def whereabouts_of(name: str, machines: Iterable[Machine], worlds: Iterable[Placement]) -> Whereabouts:
     """Where machines, and the ranks of these worlds, stand now."""
-    found = Standing(name)
-    shapes: dict[int, ShapeStanding] = {}
+    found = Whereabouts(name)
+    shapes: dict[int, ShapeView] = {}
     versions: dict[int, dict[str, str]] = {}
     machines = list(machines)
     keys = keys_of(machines)
@@ -111,7 +115,7 @@ def standing_of(name: str, machines: Iterable[Machine], worlds: Iterable[Placeme
         if shape is not None and id(shape) not in shapes:
             shapes[id(shape)] = joined(shape)
         software = versions.setdefault(id(machine.software), versions_of(machine.software))
-        found.nodes[key] = NodeStanding(
+        found.nodes[key] = NodeView(
             name=key,
             names=machine.names or (key,),
             boot=machine.host.boot_id,
@@ -141,12 +145,12 @@ def keys_of(machines: Iterable[Machine]) -> dict[tuple[str, str | None], str]:
     return keys
 
 
-def joined(shape: Shape) -> ShapeStanding:
+def joined(shape: Shape) -> ShapeView:
     """Links of all pairs, and the nearest NICs of each GPU."""
     count = range(shape.gpus)
     links = [[None if a == b else spelled(shape, a, b) for b in count] for a in count]
     near = [[nic.name for nic in (shape.nearest_nics(gpu) or ("", ()))[1]] for gpu in count]
-    return ShapeStanding(links, near)
+    return ShapeView(links, near)
 
 
 def spelled(shape: Shape, a: int, b: int) -> str | None:
@@ -187,7 +191,7 @@ def domain_name(machine: Machine) -> str | None:
     return told.pop() if len(told) == 1 else None
 
 
-def add_ranks(found: Standing, world: Placement, keys: Mapping[tuple[str, str | None], str]) -> None:
+def add_ranks(found: Whereabouts, world: Placement, keys: Mapping[tuple[str, str | None], str]) -> None:
     """Places of the ranks of one world by all that shows them; a prediction only where nothing else does."""
     name = world.facts.name
     names = [
@@ -203,7 +207,7 @@ def add_ranks(found: Standing, world: Placement, keys: Mapping[tuple[str, str | 
                 seats[name, rank] = Seat(names[place], gpu)
 
 
-def add_claims(found: Standing, claims: Mapping[str, ClaimColumns], machines: Sequence[Machine]) -> None:
+def add_claims(found: Whereabouts, claims: Mapping[str, ClaimColumns], machines: Sequence[Machine]) -> None:
     """Places that processes claim, by the names of worlds that they give."""
     seats, keys = found.ranks.setdefault("claimed", {}), keys_of(machines)
     for world, columns in claims.items():
@@ -212,11 +216,32 @@ def add_claims(found: Standing, claims: Mapping[str, ClaimColumns], machines: Se
             seats.setdefault((world, rank), Seat(place, None if gpu == UNKNOWN else gpu))
 
 
-def standing_of_report(name: str, worlds: Iterable[tuple[str, PlacementReport]]) -> Standing:
+def add_observed(found: Whereabouts, inventory: Inventory) -> None:
+    """Places of the ranks of the largest communicator, where nothing says how many ranks the job has."""
+    seen = sightings(inventory)
+    sizes = [
+        comm.size for comm in seen.communicators.values() if comm.size and not comm.id.startswith(DUPLICATE)
+    ]
+    try:
+        column = observed_column(seen, max(sizes, default=1)) if sizes else None
+    except TwoJobsError:
+        found.notes.append(f"{found.name}: its communicators are of several worlds: their ranks are left out")
+        return
+    if column is None or column.empty:
+        return
+    keys = keys_of(inventory.machines)
+    seats = found.ranks.setdefault("observed", {})
+    for rank, (machine, gpu) in enumerate(zip(column.node, column.gpu, strict=True)):
+        if machine is not None:
+            seats["", rank] = Seat(keys[called(inventory.machines[machine])], gpu)
+    found.notes.append(f"{found.name}: ranks are those of its largest communicator, of {max(sizes)} ranks")
+
+
+def reported_whereabouts(name: str, worlds: Iterable[tuple[str, PlacementReport]]) -> Whereabouts:
     """Where everything stood by a report: its worlds by name."""
-    found = Standing(name)
+    found = Whereabouts(name)
     for world, placement in worlds:
-        shapes = [ShapeStanding(shape.links, shape.near) for shape in placement.shapes]
+        shapes = [ShapeView(shape.links, shape.near) for shape in placement.shapes]
         gpus: dict[str, dict[str, int]] = {}
         for node in placement.nodes:
             gpus[node.name] = ordinals(node)
@@ -244,10 +269,10 @@ def ordinals(node: NodeReport) -> dict[str, int]:
     return found
 
 
-def node_of_report(node: NodeReport, shapes: Sequence[ShapeStanding]) -> NodeStanding:
+def node_of_report(node: NodeReport, shapes: Sequence[ShapeView]) -> NodeView:
     """One node of a report."""
     known = node.shape is not None and 0 <= node.shape < len(shapes)
-    return NodeStanding(
+    return NodeView(
         name=node.name,
         names=(node.name,),
         boot=node.boot,

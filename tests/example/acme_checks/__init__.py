@@ -1,0 +1,1 @@
+"""Checks of ACME's machines for topocheck."""
