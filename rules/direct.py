@@ -286,13 +286,16 @@ def peers_talk_directly(ask: Ask, node: Node) -> Iterator[Finding]:
     ask.know()
     shape, gpus = node.shape, used_gpus(ask.placement, node)
     places = [shape.hardware.gpus[gpu].pci for gpu in gpus or () if gpu < shape.gpus] if shape else []
-    if shape is None or gpus is None or not places or None in places:
+    tree = {part.id for part in shape.hardware.pci} if shape else set()
+    if shape is None or gpus is None or not places or not tree.issuperset(places):
         ask.gap(unseen(ask.placement, node), [node.name], AS_ROOT)
         return
     crosses = within_nodes(ask.placement) is None and len(ask.placement.nodes) > 1
     ways = list(gpu_ways(node, shape, gpus)) + (
         list(nic_ways(ask.placement, node, shape, gpus)) if crosses else []
     )
+    if crosses and not tree.issuperset(nic.pci for nic in shape.hardware.nics):
+        ask.gap("the place of each NIC in the PCI tree", [node.name], PROBE, part="nics")
     paths = [(way, path) for way in ways if (path := peer_path(shape.hardware, way.a, way.b)) is not None]
     yield from controlled(node, paths)
     if any(not path.known for _, path in paths):

@@ -26,13 +26,20 @@ def hosts(placement: Placement) -> Situations[Node] | NotApplicable:
     seen = [node for node in placement.nodes if node.machine is not None]
     if placement.expected == 1 and len(seen) <= 1:
         return NotApplicable("the job has one node")
-    accused = suspects(placement)
-    found: dict[Hashable, list[Node]] = {}
+    accused, bare = suspects(placement), placement.inventory.without_uuids
+    absent = [node for node in placement.nodes[: placement.expected] if node.machine is None]
+    found: dict[Hashable, list[Node]] = {"absent": absent} if absent else {}
     for node in seen:
         machine = node.machine
-        known = machine is not None and machine.host.boot_id is not None
+        known = machine is not None and machine.host.boot_id is not None, bare and not has_uuids(node)
         found.setdefault(node.index if node.index in accused else known, []).append(node)
     return found
+
+
+def has_uuids(node: Node) -> bool:
+    """The UUID of every GPU of a node is shown."""
+    gpus = node.machine.gpus if node.machine is not None else ()
+    return all(gpu.uuid is not None for gpu in gpus)
 
 
 def suspects(placement: Placement) -> set[int]:
@@ -51,6 +58,7 @@ def host_is_one_machine(ask: Ask, node: Node) -> Iterator[Finding]:
     """One GPU on two hosts, or two machines under one name."""
     ask.know()
     if node.machine is None:
+        ask.gap("which machine a host is", [node.name], "topocheck probe on every node", because="EV001")
         return
     yield from one_gpu_on_two_hosts(ask.placement, node)
     yield from one_name_of_two_hosts(ask.placement, node)
@@ -63,6 +71,9 @@ def host_is_one_machine(ask: Ask, node: Node) -> Iterator[Finding]:
             [node.name],
             "topocheck probe on every node, which reads /proc/sys/kernel/random/boot_id",
         )
+    if not has_uuids(node):
+        supply = "nvidia-smi -L, given as NODE=FILE, or topocheck probe on every node"
+        ask.gap("UUIDs of the GPUs, which no two machines share", [node.name], supply, part="gpus")
 
 
 def pairs_of(

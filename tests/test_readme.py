@@ -68,11 +68,12 @@ def test_every_command_and_option_named_exists(
 
 
 @pytest.mark.parametrize("words_", [w for w in INLINE if re.match(r"--?[a-z]", w) and "query" not in w])
-def test_every_option_named_alone_exists_in_verify_or_plan(
+def test_every_option_named_alone_exists_in_a_command_of_its_section(
     words_: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     option = re.escape(words_.split(maxsplit=1)[0])
-    assert any(re.search(rf"(?<![\w-]){option}\b", helped(name, capsys)) for name in ("verify", "plan"))
+    named = ("verify", "plan", "run", "bubble")
+    assert any(re.search(rf"(?<![\w-]){option}\b", helped(name, capsys)) for name in named)
 
 
 def test_there_are_two_set_up_commands_of_one_line_each() -> None:

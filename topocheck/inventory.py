@@ -98,6 +98,11 @@ class Inventory:
             if gpu.uuid is not None and seen.setdefault(gpu.uuid, index) != index
         ]
 
+    @property
+    def without_uuids(self) -> bool:
+        """Some host has a GPU whose UUID is not shown."""
+        return len(self._uuids) < sum([len(machine.gpus) for machine in self.machines])
+
     def add(self, snapshot: Snapshot, label: str | None = None) -> None:
         """Take one snapshot. `label` is the name the user gave to a file that names no host.
 

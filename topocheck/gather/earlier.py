@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import msgspec
 
@@ -41,9 +44,7 @@ def read_whereabouts(name: str) -> Whereabouts:
 def is_report(file: Argument) -> bool:
     """The first bytes are those of a report. What is read ahead of standard input stays there."""
     if file.name == "-":
-        import sys  # noqa: PLC0415 - only where it is asked for
-
-        return looks_like_report(sys.stdin.buffer.peek(HEAD))  # type: ignore[attr-defined]  # it is buffered
+        return looks_like_report(cast("io.BufferedReader", sys.stdin.buffer).peek(HEAD))
     try:
         with opened(file.name) as raw:
             return looks_like_report(raw.read(HEAD))
