@@ -31,15 +31,17 @@ def hosts(placement: Placement) -> Situations[Node] | NotApplicable:
     found: dict[Hashable, list[Node]] = {"absent": absent} if absent else {}
     for node in seen:
         machine = node.machine
-        known = machine is not None and machine.host.boot_id is not None, bare and not has_uuids(node)
-        found.setdefault(node.index if node.index in accused else known, []).append(node)
+        known = machine is not None and machine.host.boot_id is not None
+        named = not (bare or machine is None or not machine.gpus) or has_uuids(node)
+        found.setdefault(node.index if node.index in accused else (known, named), []).append(node)
     return found
 
 
 def has_uuids(node: Node) -> bool:
-    """The UUID of every GPU of a node is shown."""
-    gpus = node.machine.gpus if node.machine is not None else ()
-    return all(gpu.uuid is not None for gpu in gpus)
+    """The UUID of every GPU of a node is shown, or it has none."""
+    machine = node.machine
+    listed = machine is not None and (bool(machine.gpus) or machine.coverage.gpus == "all")
+    return listed and all(gpu.uuid is not None for gpu in (machine.gpus if machine else ()))
 
 
 def suspects(placement: Placement) -> set[int]:

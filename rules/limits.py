@@ -28,7 +28,8 @@ LARGER = (
     "Memory at /dev/shm)"
 )
 SKEW_S, LARGE_SKEW_S = 1.0, 30.0
-"""From where on times of two hosts mislead readers of logs, and where rendezvous and certificates fail."""
+"""From where on times of two hosts mislead readers of logs, where policy does not say, and where rendezvous
+and certificates fail."""
 
 
 def own_limits(node: Node) -> list[Limits]:
@@ -200,10 +201,15 @@ def clocked(placement: Placement) -> Situations[Node] | NotApplicable:
 
     def key(node: Node) -> Hashable:
         error = clock_error(node)
-        wrong = error is not None and (not error[0] or error[1] > SKEW_S)
+        wrong = error is not None and (not error[0] or error[1] > skew(placement))
         return node.index if wrong else error is None
 
     return by_kind(placement, key)
+
+
+def skew(placement: Placement) -> float:
+    """Largest error of a clock that is borne, in seconds."""
+    return placement.plan.policy.clock_error_s or SKEW_S
 
 
 def clock_error(node: Node) -> tuple[bool, float] | None:
@@ -226,9 +232,9 @@ def clocks_agree(ask: Ask, node: Node) -> Iterator[Finding]:
         )
         return
     kept, seconds = error
-    if kept and seconds <= SKEW_S:
+    if kept and seconds <= skew(ask.placement):
         return
-    large = kept and seconds > LARGE_SKEW_S
+    large = kept and seconds > max(LARGE_SKEW_S, skew(ask.placement))
     state = f"may be {seconds:.3g} s wrong" if kept else "is kept in step by no time service"
     yield Finding(
         message=f"the clock of {node} {state}: log lines and traces of the nodes cannot be put in order, and "

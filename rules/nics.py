@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
@@ -13,12 +13,12 @@ from topocheck.domain import in_one_domain
 from topocheck.hardware import NEAREST_FIRST, Shape
 from topocheck.hca import is_up
 from topocheck.kinds import by_kind, kinds
-from topocheck.majority import Split, split
+from topocheck.majority import Split, origin, split
 from topocheck.needed import filter_kind, hca_settings, needed
 from topocheck.placement import Node, Placement
-from topocheck.ranges import fold
+from topocheck.ranges import first, fold
 from topocheck.rdma import rdma_of
-from topocheck.rule import Finding, NotApplicable, Situations, rule, the
+from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule, the
 from topocheck.snapshot import NicShape, Port
 from topocheck.subjects import within_nodes
 
@@ -89,6 +89,12 @@ def place(shape: Shape, ordinal: int) -> str | None:
 
 
 def compared_sets(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job, where its nodes have NICs to compare, or policy says which they should have."""
+    policy = placement.plan.policy
+    return the(placement) if policy.expect_nics or policy.expect_rails else comparable(placement)
+
+
+def comparable(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job, where its nodes have NICs to compare."""
     if placement.expected == 1:
         return NotApplicable("the job has one node")
@@ -140,6 +146,10 @@ def same_nics(ask: Ask, placement: Placement) -> Iterator[Finding]:
     nodes = placement.nodes[: placement.expected]
     if silent := [node.name for node in nodes if node.machine is None or id(node.machine) not in sets]:
         ask.gap("the whole list of RDMA devices", silent, PROBE, part="nics")
+    lacking = list(short_of_policy(placement, sets))
+    yield from lacking
+    if lacking or isinstance(comparable(placement), NotApplicable):
+        return
     views = list(dict.fromkeys(sets.values()))
     unjudged = any(needed(placement, alike[0]) is None for alike in kinds(placement))
     for what, entries in aspects(ask, views, rates=unjudged):
@@ -149,6 +159,34 @@ def same_nics(ask: Ask, placement: Placement) -> Iterator[Finding]:
         found = split(placement, lambda machine, v=values: v.get(sets.get(id(machine))))  # type: ignore[misc]
         yield difference(what, found)
         return
+
+
+def short_of_policy(placement: Placement, sets: Mapping[int, NicSet]) -> Iterator[Finding]:
+    """Nodes with fewer NICs than policy expects, or without one of its rails."""
+    policy, by_view = placement.plan.policy, dict[NicSet, list[Node]]()
+    for node in placement.nodes[: placement.expected]:
+        if node.machine is not None and (own := sets.get(id(node.machine))) is not None:
+            by_view.setdefault(own, []).append(node)
+    rails = [name.partition(":")[0] for name in policy.expect_rails]
+    for view, nodes in by_view.items():
+        if absent := [name for name in rails if name not in view.names]:
+            lack = f"no {first(absent, MOST_NAMED)} among the RDMA devices that the job may take"
+            yield lacks(nodes, lack, "rail missing", f"expect_rails {first(rails, MOST_NAMED)}")
+        elif policy.expect_nics is not None and len(view.ordinals) < policy.expect_nics:
+            few = f"{len(view.ordinals)} RDMA devices that the job may take"
+            yield lacks(nodes, few, "NICs missing", f"expect_nics {policy.expect_nics}")
+
+
+def lacks(nodes: Sequence[Node], has: str, cause: str, wanted: str) -> Finding:
+    """The finding of nodes that lack NICs by the words of the policy."""
+    names = [node.name for node in nodes]
+    return Finding(
+        message=f"{first(names)} {'has' if len(names) == 1 else 'have'} {has}, and the policy says {wanted}",
+        fix="repair or replace the missing NIC, widen NCCL_IB_HCA, or correct the policy",
+        cause=cause,
+        subjects=tuple(names),
+        evidence=(Evidence(source=origin(nodes[0]), fact=has), Evidence(source="policy", fact=wanted)),
+    )
 
 
 def aspects(ask: Ask, views: Sequence[NicSet], *, rates: bool) -> Iterator[tuple[str, Aspect]]:

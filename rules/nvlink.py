@@ -48,12 +48,26 @@ def gpu_has_its_links(ask: Ask, load: Load) -> Iterator[Finding]:
         users.setdefault(device.ordinal, []).append(rank)
     whole = len(devices) == len(load.ranks)
     asked = [gpu for gpu in range(node.shape.gpus) if gpu in users or not whole]
-    verdicts = {gpu: short_by(node.shape, gpu) for gpu in asked}
+    wanted = ask.placement.plan.policy.expect_nvlinks
+    verdicts = {
+        gpu: short_by(node.shape, gpu) if wanted is None else short_of(node.shape, gpu, wanted)
+        for gpu in asked
+    }
     for gpu, verdict in verdicts.items():
         if verdict is not None and verdict[0]:
             yield short_of_links(node, gpu, users.get(gpu, []), *verdict)
     if None in verdicts.values() or not set(users) <= set(asked):
         ask.gap("NVLinks of each GPU", [node.name], NVLINK, part="links")
+
+
+def short_of(shape: Shape, gpu: int, wanted: int) -> tuple[str, Severity] | None:
+    """The same held against the policy alone; a table of bonds may accuse, and does not acquit."""
+    active = shape.nvlinks(gpu)
+    if active is None:
+        told = by_table(shape, gpu)
+        return told if told is not None and told[0] else None
+    fact = f"{active} active NVLinks of the {wanted} that policy.expect_nvlinks wants"
+    return (fact if active < wanted else ""), "error"
 
 
 def short_by(shape: Shape, gpu: int) -> tuple[str, Severity] | None:

@@ -15,7 +15,7 @@ from topocheck.snapshot import GpuCondition, JobFact, Process
 __all__ = ["RULES"]
 
 USED_SHARE = 0.05
-"""Part of a GPU's memory that may be in use before the job starts."""
+"""Part of a GPU's memory that may be in use before the job starts, where policy does not say."""
 USED_BYTES = 2 << 30
 """The same where nothing shows how much memory the GPU has."""
 TOO_TIGHT = ("is less than desired GPU memory utilization", "No available memory for the cache blocks")
@@ -77,7 +77,8 @@ def gpus_are_free(ask: Ask, node: Node) -> Iterator[Finding]:
         if seen is not None and (blurred or seen.memory_used_bytes is None):
             unseen.append(device.ordinal)
         elif seen is not None:
-            yield from occupied(node, device.ordinal, seen, rank)
+            share = placement.plan.policy.used_memory or USED_SHARE
+            yield from occupied(node, device.ordinal, seen, rank, share)
         elif device.ordinal not in idle:
             unseen.append(device.ordinal)
     if unseen:
@@ -102,12 +103,12 @@ def occupancy(node: Node) -> tuple[set[int], dict[int, GpuCondition]]:
     return idle - busy.keys(), busy
 
 
-def occupied(node: Node, ordinal: int, seen: GpuCondition, rank: int) -> Iterator[Finding]:
-    """Somebody else's memory on a GPU of the job, if it is more than a little."""
+def occupied(node: Node, ordinal: int, seen: GpuCondition, rank: int, most: float) -> Iterator[Finding]:
+    """Somebody else's memory on a GPU of the job, if it is more than `most` of it all."""
     used = seen.memory_used_bytes
     shape = node.shape
     total = shape.hardware.gpus[ordinal].memory_bytes if shape and ordinal < shape.gpus else None
-    limit = USED_SHARE * total if total else USED_BYTES
+    limit = most * total if total else USED_BYTES
     if used is None or used <= limit:
         return
     share = f" of {total / GIB:.0f} GiB" if total else ""

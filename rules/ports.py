@@ -241,7 +241,7 @@ def note_gaps(ask: Ask, node: Node, need: Needed) -> None:
     if unknown:
         ask.gap(f"the state of {first(unknown)}", [node.name], PROBE, part="nics")
     if need.missing:
-        because = "NET005" if listed_whole(node) else None
+        because = ("NET010" if need.by == "declared" else "NET005") if listed_whole(node) else None
         ask.gap(f"the state of {first(need.missing)}", [node.name], PROBE, because=because, part="nics")
     if need.doubtful or not need.whole:
         ask.gap("which RDMA ports the job needs", [node.name], CHOICE, part="nics")

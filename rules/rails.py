@@ -37,10 +37,14 @@ class Rails:
     shape: Shape
     taken: frozenset[str]
     """Names that NCCL_IB_HCA leaves."""
+    declared: tuple[str, ...] = ()
+    """Names of the rails by policy, in their order."""
 
     @cached_property
     def numbers(self) -> dict[str, int]:
         """Rail of each NIC by name: those of the make nearest to most GPUs; {} where that is not known."""
+        if self.declared:
+            return {name: number for number, name in enumerate(self.declared) if name in self.taken}
         names = {nic.name for nic in self.shape.hardware.nics if nic.kind not in SOFT}
         near = [self.shape.nearest_nics(gpu, names) for gpu in range(self.shape.gpus)]
         tied = [nic for found in near if found is not None for nic in found[1]]
@@ -100,7 +104,8 @@ def find_rails(placement: Placement, node: Node) -> Rails | None:
         if not filters
         or any(wanted.selects(nic.name, port.port) for wanted in filters for port in nic.ports or (Port(),))
     )
-    rails = Rails(shape, taken)
+    declared = tuple(name.partition(":")[0] for name in placement.plan.policy.expect_rails)
+    rails = Rails(shape, taken & frozenset(declared) if declared else taken, declared)
     return rails if rails.numbers else None
 
 

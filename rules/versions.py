@@ -227,11 +227,9 @@ def one_set_of_arguments(ask: Ask, placement: Placement) -> Iterator[Finding]:
     stated = {name: values for name, values in arguments(placement).items() if name not in PER_NODE}
     ask.know()
     said = set().union(*(speakers(facts) for values in stated.values() for facts in values.values()), set())
-    if len(said) < 2:
+    if len(said) < placement.expected:
         missing = [str(node) for node in placement.nodes[: placement.expected]]
-        ask.gap(
-            "engine arguments of two nodes or more", missing, "the start-up log of every node", part="job"
-        )
+        ask.gap("engine arguments of every node", missing, "the start-up log of every node", part="job")
     for name, values in stated.items():
         who = [speakers(facts) for facts in values.values()]
         if len(values) > 1 and len(set().union(*who)) > 1:

@@ -18,6 +18,7 @@ KEY, INPUTS, JUDGE = SHARED / "data/cases/expected.yaml", SHARED / "data/cases",
 
 MUST = {
     *("C01-a", "C01-b", "C01-c", "C02-a", "C05-a", "C05-b", "C06-a", "C08-a", "C09-a", "C10-a", "C10-b"),
+    *("C33-a", "C33-b", "C33-c", "C34-a", "C34-b", "C34-c", "C34-d", "C51-a", "C52-a"),
     *("C11-a", "C13-a", "C14-a", "C14-b"),
     *("C35-a", "C50-a", "C56-a", "C56-b", "C57-a", "C57-b", "C57-c", "C60-a", "C60-b", "C60-c"),
     *("C15-a", "C16-a", "C16-b", "C18-a", "C18-b", "C22-a", "C22-b", "C22-c", "C23-a", "C23-b"),

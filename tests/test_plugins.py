@@ -27,7 +27,7 @@ PROGRAM = """\
 from topocheck.rule import Finding, rule, the
 
 def over(placement):
-    return the(placement)
+    {over}
 
 @rule("ACME001", "nothing is wrong", over=over, severity="error")
 def check(ask, placement):
@@ -39,11 +39,16 @@ RULES = [check]
 """
 
 
-def install(folder: Path, points: str, program: str = "", package: str = "acme-checks") -> None:
+def program(body: str = "pass", over: str = "return the(placement)", name: str = "ACME001") -> str:
+    """A module with one rule."""
+    return PROGRAM.replace("{body}", body).replace("{over}", over).replace("ACME001", name)
+
+
+def install(folder: Path, points: str, module: str = "", package: str = "acme-checks") -> None:
     """A package as an installer leaves it: a module, and metadata with its entry points."""
-    module = package.replace("-", "_")
-    (folder / f"{module}.py").write_text(program)
-    metadata = folder / f"{module}-1.0.dist-info"
+    name = package.replace("-", "_")
+    (folder / f"{name}.py").write_text(module)
+    metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n\nName: no\n")
     (metadata / "entry_points.txt").write_text(points)
@@ -191,11 +196,12 @@ def test_its_facts_are_not_shown_to_strangers(installed: Path, tmp_path: Path) -
     assert (fault["kind"], fault["reason"][:20]) == ("not-permitted", "left out by --redact")
 
 
+RULES_POINT = "[topocheck.rules]\nacme = acme_checks:RULES\n"
 PROBE = "[topocheck.probes]\nacme = acme_checks:read\n"
 
 
 @pytest.mark.parametrize(
-    ("program", "kind", "said"),
+    ("module", "kind", "said"),
     [
         ("def read(roots): raise ValueError('first\\nsecond')", "broken", "ValueError: first"),
         ("def read(roots): raise SystemExit(0)", "broken", "SystemExit: 0"),
@@ -211,9 +217,9 @@ PROBE = "[topocheck.probes]\nacme = acme_checks:read\n"
     ],
 )  # fmt: skip
 def test_a_probe_that_breaks_is_a_fault_and_hides_nothing_else(
-    program: str, kind: str, said: str, tmp_path: Path
+    module: str, kind: str, said: str, tmp_path: Path
 ) -> None:
-    install(tmp_path, PROBE, program)
+    install(tmp_path, PROBE, module)
     ran = topocheck("probe", "--timeout", "2", env={"PYTHONPATH": str(tmp_path), "LD_LIBRARY_PATH": ""})
     assert ran.code == 0
     shown = json.loads(ran.out)
@@ -255,15 +261,17 @@ def test_a_probe_of_a_name_that_is_taken_is_refused(points: str, said: str, tmp_
         ("ask.gap(None, [7], None)", "ValidationError: Expected `str`"),
     ],
 )  # fmt: skip
-def test_a_rule_that_breaks_is_named_and_contained(body: str, said: str, tmp_path: Path) -> None:
-    install(tmp_path, "[topocheck.rules]\nacme = acme_checks:RULES\n", PROGRAM.format(body=body))
-    arguments = job(tmp_path, None, None)
-    for more in ((), ("--json", "-"), ("-v", "--html", str(tmp_path / "report.html"))):
-        ran = topocheck(*arguments, *more, env={"PYTHONPATH": str(tmp_path)})
-        assert ran.code == 3
-        assert said in ran.last
-        assert "Traceback" not in ran.err
-    report = json.loads(topocheck(*arguments, "--json", "-", env={"PYTHONPATH": str(tmp_path)}).out)
+def test_a_rule_that_breaks_is_named_and_contained(
+    body: str, said: str, packages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(packages, RULES_POINT, program(body))
+    outputs = ("-v", "--html", str(packages / "report.html"), "--json", str(packages / "report.json"))
+    assert run([*job(packages, None, None), *outputs]) == 3
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.err.endswith("not the job's fault, and no pass\n")
+    assert "Traceback" not in told.err + told.out
+    report = json.loads((packages / "report.json").read_text())
     assert report["exit_reason"] == "internal_error"
     assert (report["counts"]["error"], report["counts"]["failed"]) == (1, 0)
     assert report["counts"]["passed"] > 10
@@ -274,13 +282,9 @@ def test_a_rule_that_breaks_is_named_and_contained(body: str, said: str, tmp_pat
     ["return None", "return {0: []}", "return {0: [Bad()]}", "return NotApplicable(7)", "raise OSError"],
 )
 def test_subjects_that_are_none_break_that_rule_alone(over: str, packages: Path) -> None:
-    program = PROGRAM.replace("return the(placement)", over).format(
-        body="yield Finding(message='m', fix='', cause='', subjects=())"
-    )
-    program += (
-        "\nfrom topocheck.rule import NotApplicable\nclass Bad:\n    def __str__(self): raise KeyError(1)\n"
-    )
-    install(packages, "[topocheck.rules]\nacme = acme_checks:RULES\n", program)
+    found = "yield Finding(message='m', fix='', cause='', subjects=())"
+    odd = "class Bad:\n    def __str__(self): raise KeyError(1)\n"
+    install(packages, RULES_POINT, f"from topocheck.rule import NotApplicable\n{odd}{program(found, over)}")
     assert run([*job(packages, None, None), "--json", str(packages / "report.json")]) in {1, 3}
     rules = json.loads((packages / "report.json").read_text())["rules"]
     (own,) = [one for one in rules if one["package"]]
@@ -288,24 +292,24 @@ def test_subjects_that_are_none_break_that_rule_alone(over: str, packages: Path)
 
 
 @pytest.mark.parametrize(
-    ("value", "program", "said"),
+    ("value", "module", "said"),
     [
         ("missing:RULES", "", "rules 'acme' of package acme-checks 1.0 cannot be loaded (ModuleNotFoundError"),
         ("acme_checks:RULES", "raise SystemExit(0)", "cannot be loaded (SystemExit: 0)"),
         ("acme_checks:RULES", "RULES = 7", "is no sequence of rules: acme_checks:RULES is a int"),
         ("acme_checks:RULES", "RULES = [7]", "holds a int, which is no rule: make it with @rule"),
-        ("acme_checks:RULES", PROGRAM.format(body="").replace("ACME001", "acme-1"), "has a rule 'acme-1': ids are"),
-        ("acme_checks:RULES", PROGRAM.format(body="").replace("'error'", "'bad'").replace('"error"', "'bad'"), "needs a name and a severity"),
-        ("acme_checks:RULES", PROGRAM.format(body="").replace("ACME001", "TP001"),
+        ("acme_checks:RULES", program(name="acme-1"), "has a rule 'acme-1': ids are"),
+        ("acme_checks:RULES", program().replace('"error"', "'bad'"), "needs a name and a severity"),
+        ("acme_checks:RULES", program(name="TP001"),
          "rule TP001 of package acme-checks 1.0 is refused: topocheck itself has a rule of that id"),
-        ("acme_checks:RULES", PROGRAM.format(body="") + "RULES *= 2",
+        ("acme_checks:RULES", program() + "RULES *= 2",
          "rule ACME001 of package acme-checks 1.0 is refused: package acme-checks 1.0 has a rule of that id"),
     ],
 )  # fmt: skip
 def test_a_package_that_cannot_be_used_is_one_sentence_and_no_pass(
-    value: str, program: str, said: str, packages: Path, capsys: pytest.CaptureFixture[str]
+    value: str, module: str, said: str, packages: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(packages, f"[topocheck.rules]\nacme = {value}\n", program)
+    install(packages, f"[topocheck.rules]\nacme = {value}\n", module)
     assert run(list(job(packages, None, None))) == 3
     told = capsys.readouterr()
     assert told.err.count("\n") == 1
@@ -323,8 +327,8 @@ def test_a_package_that_cannot_be_used_is_one_sentence_and_no_pass(
 def test_topochecks_own_rule_stays_where_another_package_takes_its_id(packages: Path) -> None:
     install(
         packages,
-        "[topocheck.rules]\nacme = acme_checks:RULES\n",
-        PROGRAM.format(body="").replace("ACME001", "TP001"),
+        RULES_POINT,
+        program(name="TP001"),
     )
     book = rulebook()
     assert book.rules == RULES
@@ -335,7 +339,7 @@ def test_topochecks_own_rule_stays_where_another_package_takes_its_id(packages: 
 def test_a_rule_without_a_page_is_named_when_it_is_explained(
     packages: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(packages, "[topocheck.rules]\nacme = acme_checks:RULES\n", PROGRAM.format(body=""))
+    install(packages, RULES_POINT, program())
     assert run(["explain", "ACME001"]) == 3
     assert "the page of ACME001, acme_checks.md beside acme_checks, is missing" in capsys.readouterr().err
     (packages / "acme_checks.md").write_text("# ACME\n\n## ACME001 nothing is wrong\n\nBody.\n")
@@ -346,7 +350,7 @@ def test_a_rule_without_a_page_is_named_when_it_is_explained(
 def test_a_policy_may_leave_out_the_rule_of_another_package(
     packages: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(packages, "[topocheck.rules]\nacme = acme_checks:RULES\n", PROGRAM.format(body="1 / 0"))
+    install(packages, RULES_POINT, program("1 / 0"))
     arguments = job(packages, None, None)
     (packages / "plan.yaml").write_text(PLAN + "policy: {skip: [ACME]}\n")
     run(list(arguments))
@@ -359,7 +363,7 @@ def test_of_two_installations_of_one_package_the_first_counts(
     later = tmp_path / "later"
     later.mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
-    install(packages, "[topocheck.rules]\nacme = acme_checks:RULES\n")
+    install(packages, RULES_POINT)
     install(later, "[topocheck.rules]\nacme = acme_checks:OTHERS\n")
     assert offers("topocheck.rules") == (
         Offer("topocheck.rules", "acme", "acme_checks:RULES", "acme-checks 1.0"),
@@ -373,7 +377,8 @@ def test_topochecks_own_entry_point_is_no_offer() -> None:
 def test_what_is_installed_is_found_without_the_library_for_it(tmp_path: Path) -> None:
     install(tmp_path, "[topocheck.probes]\nacme = acme_checks:read\n", "def read(roots): return 1, ()")
     script = "import sys; from topocheck.plugins import offers; print(len(offers('topocheck.probes')), 'importlib.metadata' in sys.modules)"
-    paths = f"import sys; sys.path[:] = {[str(tmp_path), *sys.path]!r}; "
+    root = str(EXAMPLE.parents[1])
+    paths = f"import sys; sys.path[:] = {[str(tmp_path), root, *sys.path]!r}; "
     done = subprocess.run(
         [sys.executable, "-S", "-c", paths + script], capture_output=True, text=True, check=True
     )

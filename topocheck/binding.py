@@ -126,8 +126,21 @@ def bind_names(binding: Binding, machines: list[Machine], active: Sequence[int])
             if len(found) == 1 and alike[wanted] == 1 and found[0] in free:
                 settle(binding, place, found[0], how)
                 del free[found[0]]
+    bind_nameless(binding, machines, [index for index in active if index in free], free)
     binding.extra = [index for index in free if index in set(active)]
     binding.unused = [index for index in free if index not in set(active)]
+
+
+def bind_nameless(
+    binding: Binding, machines: list[Machine], active: Sequence[int], free: dict[int, None]
+) -> None:
+    """Hosts with ranks and no name may be any of the nodes that nobody else is."""
+    nameless = [index for index in active if not machines[index].names]
+    places = [place for place, taken in enumerate(binding.order) if taken is None]
+    if nameless and len(nameless) <= len(places):
+        assume(binding, machines, nameless, places)
+        for index in nameless:
+            del free[index]
 
 
 def bind_numbers(

@@ -84,6 +84,7 @@ def look(machine: Machine) -> tuple[Any, ...]:
         tuple(map(id, machine.model)),
         tuple([state_key(state, ties) for state, ties in machine.states]),
         tuple([(file.path, file.kind, file.exists, *file.settings.items()) for file in machine.files]),
+        machine.plugins,
         machine.faults,
         machine.untied,
         machine.has_claims,

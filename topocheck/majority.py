@@ -15,7 +15,7 @@ from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.report import Evidence
 
-__all__ = ["Split", "split", "split_nodes"]
+__all__ = ["Split", "origin", "split", "split_nodes"]
 
 Value = TypeVar("Value", bound=Hashable)
 

@@ -1,6 +1,6 @@
 """Which RDMA devices a job needs on a node, so that no rule accuses a port that nobody uses.
 
-Needed are the devices that NCCL_IB_HCA names; else those nearest to the GPUs in use, among the ones that
+Needed are the devices that NCCL_IB_HCA names, else the rails that policy declares; else those nearest to the GPUs in use, among the ones that
 the variable leaves; else those that the job itself opened. A list that leaves out (`^mlx5_bond_0`) and a
 prefix of many names (`mlx5`) name no device: they only bound the choice. Ports that are down beside others
 that are up are no fault by themselves: cards have ports without a cable, and storage has NICs of its own.
@@ -48,7 +48,7 @@ class HcaSetting:
 class Needed:
     """RDMA devices that a job needs on one node."""
 
-    by: Literal["filter", "nearest", "opened"]
+    by: Literal["filter", "declared", "nearest", "opened"]
     """What tells so."""
     devices: tuple[Hca, ...]
     doubtful: tuple[Hca, ...] = ()
@@ -149,8 +149,13 @@ def named_hcas(placement: Placement, node: Node) -> tuple[Hca, ...]:
 
 
 def find(placement: Placement, node: Node, shape: Shape) -> Needed | None:
-    """Named devices, then the nearest of those that are left to choose from, then what was opened."""
+    """Named devices, then the nearest of those that are left to choose from, then what was opened.
+
+    Rails that the policy declares stand in for the variable where no value of it is shown.
+    """
     settings = hca_settings(placement, node)
+    declared = () if settings else declared_rails(placement)
+    settings = settings or declared
     choice = choose(shape, settings)
     evidence = tuple(setting.evidence for setting in settings)
     sure, doubtful, whole = dict(choice.named), dict[str, Hca](), not choice.open
@@ -162,8 +167,17 @@ def find(placement: Placement, node: Node, shape: Shape) -> Needed | None:
     if not (sure or doubtful or choice.missing):
         return opened(placement, node, shape, evidence)
     left = tuple(hca for name, hca in doubtful.items() if name not in sure)
-    by: Literal["filter", "nearest"] = "filter" if choice.named or choice.missing else "nearest"
+    by: Literal["filter", "declared", "nearest"] = "declared" if declared else "filter"
+    by = by if choice.named or choice.missing else "nearest"
     return Needed(by, tuple(sure.values()), left, choice.missing, whole, evidence)
+
+
+def declared_rails(placement: Placement) -> tuple[HcaSetting, ...]:
+    """The rails of policy.expect_rails as a value of the variable; () where none are declared."""
+    if not (rails := placement.plan.policy.expect_rails):
+        return ()
+    text = ",".join(rails)
+    return (HcaSetting(parse_hca_filter(f"={text}"), Evidence(source="policy", fact=f"expect_rails {text}")),)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from topocheck.whereabouts import reported_nics, versions_of
 
 __all__ = ["placement_report"]
 
+NO_POLICY = Policy()
 MOST_MARKS = 500
 """Marks kept for the drawing."""
 
@@ -166,7 +167,7 @@ def cell(shape: Shape, a: int, b: int) -> str | None:
     return None if link is None else str(link)
 
 
-def marks(results: Sequence[RuleResult], policy: Policy) -> list[GroupReport]:
+def marks(results: Sequence[RuleResult], policy: Policy = NO_POLICY) -> list[GroupReport]:
     """What the findings mark in the drawing; one that is waived or known is for information."""
     found = [
         GroupReport(
