@@ -185,11 +185,15 @@ def endings(placement: Placement) -> list[JobFact]:
     ID015 speaks for refusals for want of room, ID014 for a rendezvous that fails at a loopback address and
     for what else then ends on that host.
     """
-    aborts = facts_of(placement, "abort")
+    aborts = [fact for fact in facts_of(placement, "abort") if not placement.seen.is_past(fact.at)]
     if loopbacks(placement):
         apart = {fact.host for fact in aborts if RENDEZVOUS.search(fact.value)} - {None}
         aborts = [fact for fact in aborts if fact.host not in apart and not RENDEZVOUS.search(fact.value)]
-    refused = [f for f in facts_of(placement, "refused") if not is_refused_for_space(f.value)]
+    refused = [
+        fact
+        for fact in facts_of(placement, "refused")
+        if not (is_refused_for_space(fact.value) or placement.seen.is_past(fact.at))
+    ]
     return [*refused, *aborts]
 
 

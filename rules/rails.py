@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from topocheck.ask import Ask, Device
 from topocheck.domain import in_one_domain
@@ -28,6 +29,16 @@ NEAR = frozenset({"PIX", "PXB"})
 """Classes of a NIC on the PCIe switch of a GPU; of farther ones NCCL may take any."""
 SOFT = frozenset({"soft", "usnic", "bond"})
 """Kinds of device that are on no rail."""
+
+
+class Way(NamedTuple):
+    """The NICs that are nearest to a GPU."""
+
+    kind: str
+    """Their class: PIX, PXB, NODE ..."""
+    names: tuple[str, ...]
+    numbers: frozenset[int]
+    """Their rails."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +70,20 @@ class Rails:
         ordered = sorted(chosen, key=lambda name: (bus(chosen[name]), order.index(name)))
         return {name: number for number, name in enumerate(ordered)}
 
-    def near(self, gpu: int) -> tuple[str, tuple[str, ...]] | None:
-        """Class and names of the NICs that a GPU uses, of those that may be taken; None if not known."""
-        found = self.shape.nearest_nics(gpu, self.taken)
-        names = tuple(nic.name for nic in found[1]) if found is not None else ()
-        return (found[0], names) if found is not None and self.numbers.keys() >= set(names) else None
+    @cached_property
+    def ways(self) -> tuple[Way | None, ...]:
+        """NICs that each GPU uses, of those that may be taken; None where they are not known."""
+        found = [self.shape.nearest_nics(gpu, self.taken) for gpu in range(self.shape.gpus)]
+        return tuple(
+            Way(near[0], names, frozenset(self.numbers[name] for name in names))
+            if near is not None and self.numbers.keys() >= set(names := tuple(nic.name for nic in near[1]))
+            else None
+            for near in found
+        )
+
+    def way(self, gpu: int) -> Way | None:
+        """NICs of one GPU."""
+        return self.ways[gpu] if gpu < len(self.ways) else None
 
     def spell(self, name: str) -> str:
         """`mlx5_0 (0000:1a:00.0, rail 0)`: a name alone proves nothing."""
@@ -162,37 +182,12 @@ def boundary_keeps_its_rail(ask: Ask, crossing: Crossing) -> Iterator[Finding]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """One end of a boundary: a GPU and the NICs that are near it."""
-
-    device: Device
-    rails: Rails
-    kind: str
-    """Class of the NICs."""
-    names: tuple[str, ...]
-
-    @property
-    def numbers(self) -> set[int]:
-        """Rails of the NICs."""
-        return {self.rails.numbers[name] for name in self.names}
-
-    def __str__(self) -> str:
-        return f"{self.rails.spell(self.names[0])}"
-
-    def evidence(self) -> Evidence:
-        """What was read of it."""
-        node = self.device.node
-        source = first(node.machine.sources, 2) if node.machine else ""
-        fact = f"nearest to GPU {self.device.index} of {node} ({self.kind}): {self}"
-        return Evidence(source=source or "hardware", fact=fact)
-
-
-def end_of(rails: Rails, device: Device | None) -> End | None:
-    """A GPU with its NICs; None where they are not known."""
-    known = device is not None and device.ordinal < rails.shape.gpus
-    near = rails.near(device.ordinal) if device is not None and known else None
-    return None if near is None or device is None else End(device, rails, *near)
+def found_at(rails: Rails, way: Way, device: Device) -> Evidence:
+    """What was read of one end."""
+    node = device.node
+    source = first(node.machine.sources, 2) if node.machine else ""
+    fact = f"nearest to GPU {device.index} of {node} ({way.kind}): {rails.spell(way.names[0])}"
+    return Evidence(source=source or "hardware", fact=fact)
 
 
 def predicted(ask: Ask, crossing: Crossing, a: Node, b: Node, ranks: Sequence[int]) -> Iterator[Change]:
@@ -209,36 +204,38 @@ def predicted(ask: Ask, crossing: Crossing, a: Node, b: Node, ranks: Sequence[in
         return
     devices = ask.devices([*ranks, *(rank + crossing.stride for rank in ranks)])
     for rank in ranks:
-        upstream = rank + crossing.stride
-        ends = end_of(lower, devices.get(rank)), end_of(upper, devices.get(upstream))
-        if ends[0] is None or ends[1] is None:
+        source, target = devices.get(rank), devices.get(rank + crossing.stride)
+        sent = None if source is None else lower.way(source.ordinal)
+        received = None if target is None else upper.way(target.ordinal)
+        if sent is None or received is None:
             ask.gap("which NIC is near each GPU", [a.name, b.name], TOPO, part="nics")
-        elif ends[0].numbers.isdisjoint(ends[1].numbers):
-            if not {ends[0].kind, ends[1].kind} <= NEAR or proxied(ask.placement, crossing, rank, ends):
+        elif sent.numbers.isdisjoint(received.numbers) and source is not None and target is not None:
+            if not {sent.kind, received.kind} <= NEAR or proxied(ask.placement, a, rank, lower, received):
                 ask.gap("the NIC that a boundary uses, its GPU's own or another", [a.name, b.name], LOG)
                 continue
-            words = f"rank {rank} on {a} sends by {ends[0]}, rank {upstream} on {b} receives by {ends[1]}"
-            yield Change((rank, upstream), words, (ends[0].evidence(), ends[1].evidence()))
+            yield Change(
+                (rank, rank + crossing.stride),
+                f"rank {rank} on {a} sends by {lower.spell(sent.names[0])}, rank {rank + crossing.stride} on "
+                f"{b} receives by {upper.spell(received.names[0])}",
+                (found_at(lower, sent, source), found_at(upper, received, target)),
+            )
 
 
-def proxied(placement: Placement, crossing: Crossing, rank: int, ends: tuple[End | None, End | None]) -> bool:
+def proxied(placement: Placement, node: Node, rank: int, rails: Rails, target: Way) -> bool:
     """A rank of the same pipeline shares the sender's node and is on the receiver's rail.
 
     NCCL may then send through its GPU over NVLink (PXN), which keeps the rail.
     """
-    source, target = ends
-    column, layout = placement.placed, placement.layout
-    first_rank = rank - layout.coordinate(rank, "pipeline") * crossing.stride
-    for peer in range(first_rank, first_rank + layout.size("pipeline") * crossing.stride, crossing.stride):
-        gpu = column.gpu[peer]
-        if gpu is not None and placement.phase == "predicted" and crossing.a and crossing.a.machine:
-            gpu = crossing.a.machine.at_index(gpu)
-        if source is None or target is None or crossing.a is None or peer == rank or gpu is None:
-            continue
-        if column.node[peer] == crossing.a.index and gpu < source.rails.shape.gpus:
-            near = source.rails.near(gpu)
-            if near is not None and not target.numbers.isdisjoint(map(source.rails.numbers.get, near[1])):
-                return True
+    column, layout, machine = placement.placed, placement.layout, node.machine
+    stride = layout.strides["pipeline"]
+    start = rank - layout.coordinate(rank, "pipeline") * stride
+    for peer in range(start, start + layout.size("pipeline") * stride, stride):
+        gpu = column.gpu[peer] if column.node[peer] == node.index and peer != rank else None
+        if gpu is not None and placement.phase == "predicted" and machine is not None:
+            gpu = machine.at_index(gpu)
+        way = None if gpu is None else rails.way(gpu)
+        if way is not None and not way.numbers.isdisjoint(target.numbers):
+            return True
     return False
 
 

@@ -19,7 +19,7 @@ from topocheck.rdma import rdma_kind, that_may_use
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule
 from topocheck.settings import Setting, is_unset, setting_kind, settings_of
 from topocheck.snapshot import Port
-from topocheck.sockets import GLOO, NCCL, Trouble, sockets_of
+from topocheck.sockets import GLOO, NCCL, Trouble, sockets_of, trouble_kind
 from topocheck.subjects import within_nodes
 
 __all__ = ["RULES"]
@@ -266,8 +266,7 @@ def meeting(placement: Placement) -> Situations[Node] | NotApplicable:
         return NotApplicable("one rank")
     found: dict[Hashable, list[Node]] = {}
     for index, sockets in sockets_of(placement).items():
-        told = bool(sockets.troubles) or sockets.gloo_fell_back
-        found.setdefault(index if told else tuple(sockets.lacks), []).append(placement.nodes[index])
+        found.setdefault(trouble_kind(sockets), []).append(placement.nodes[index])
     inside = within_nodes(placement)
     if inside is None:
         return found

@@ -14,6 +14,7 @@ from topocheck.models import has_nvlink
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.regroup import linked_groups, smaller_size
+from topocheck.remedy import Devices, Exclude, Remedy
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule
 from topocheck.snapshot import GpuShape
 from topocheck.subjects import TensorGroup, members, tensor_groups, without_nvlink
@@ -185,7 +186,7 @@ def unlinked_pairs(
         fact = f"the one pair of TP group {group.index} on {node} has no NVLink"
     else:
         fact = f"{len(bare)} of {len(links)} pairs of TP group {group.index} on {node} have no NVLink"
-    severity, fix, cause = relink(ask, node, group)
+    severity, fix, cause, remedies = relink(ask, node, group)
     return Finding(
         message=f"{fact} (GPUs {first(spelled, 6)}): ranks {fold(group.ranks)} all-reduce over PCIe there",
         fix=fix,
@@ -193,6 +194,7 @@ def unlinked_pairs(
         subjects=(str(group),),
         evidence=(Evidence(source=table_source(node), fact=f"links of {node}: {first(spelled, 12)}"),),
         severity=severity,
+        remedies=remedies,
         ranks=tuple(group.ranks),
     )
 
@@ -202,11 +204,11 @@ def table_source(node: Node) -> str:
     return ", ".join(node.machine.sources) if node.machine and node.machine.sources else "hardware"
 
 
-def relink(ask: Ask, node: Node, group: TensorGroup) -> tuple[Severity, str, str]:
-    """(severity, fix, cause): could the same GPUs be grouped so that every pair has NVLink."""
+def relink(ask: Ask, node: Node, group: TensorGroup) -> tuple[Severity, str, str, tuple[Remedy, ...]]:
+    """(severity, fix, cause, remedies): could the same GPUs be grouped so that every pair has NVLink."""
     placement, shape = ask.placement, node.shape
     if shape is None:
-        return "warning", "", "no NVLink"
+        return "warning", "", "no NVLink", ()
 
     def linked(a: int, b: int) -> bool:
         link = shape.link(a, b)
@@ -219,10 +221,11 @@ def relink(ask: Ask, node: Node, group: TensorGroup) -> tuple[Severity, str, str
     groups = linked_groups(gpus, size, count, linked)
     if groups is not None:
         order = order_of(node, groups)
-        fix = f"set CUDA_VISIBLE_DEVICES={order} on {node}: then every TP pair of it has NVLink"
-        return "error", fix, "another assignment has NVLink"
+        fix = f"set CUDA_VISIBLE_DEVICES={spell(order)} on {node}: then every TP pair of it has NVLink"
+        return "error", fix, "another assignment has NVLink", (Devices(nodes=(node.name,), gpus=order),)
     if any(shape.nvswitch(gpu) for gpu in gpus):
-        return "error", f"drain {node} and check its NVSwitches and fabric manager", "NVSwitch board"
+        fix = f"drain {node} and check its NVSwitches and fabric manager"
+        return "error", fix, "NVSwitch board", (Exclude(nodes=(node.name,)),)
     if any(shape.link(a, b) is None for a, b in combinations(gpus, 2)):
         # Another assignment may have NVLink.
         ask.gap("link of each pair of GPUs", [node.name], TOPO, part="links")
@@ -231,17 +234,22 @@ def relink(ask: Ask, node: Node, group: TensorGroup) -> tuple[Severity, str, str
         tensor, found = smaller
         stages = placement.layout.size("pipeline") * size // tensor
         fix = (
-            f"use TP{tensor} x PP{stages} with CUDA_VISIBLE_DEVICES={order_of(node, found)} on {node}: "
+            f"use TP{tensor} x PP{stages} with CUDA_VISIBLE_DEVICES={spell(order_of(node, found))} on {node}: "
             f"the NVLink pairs then carry TP"
         )
     else:
         fix = "no grouping of these GPUs has NVLink: prefer pipeline over tensor parallelism here"
-    return "warning", fix, "no assignment has NVLink"
+    return "warning", fix, "no assignment has NVLink", ()
 
 
-def order_of(node: Node, groups: list[list[int]]) -> str:
-    """GPU indexes in rank order, as CUDA_VISIBLE_DEVICES takes them."""
-    return ",".join(str(Device(node, gpu).index) for group in groups for gpu in group)
+def order_of(node: Node, groups: list[list[int]]) -> tuple[int, ...]:
+    """GPU indexes in rank order."""
+    return tuple(Device(node, gpu).index for group in groups for gpu in group)
+
+
+def spell(order: tuple[int, ...]) -> str:
+    """Indexes as CUDA_VISIBLE_DEVICES takes them."""
+    return ",".join(map(str, order))
 
 
 @rule("TP003", "same model and NVLink width in a TP group", over=tensor_groups, severity="error")

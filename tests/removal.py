@@ -14,12 +14,16 @@ from msgspec.structs import fields, replace
 
 from topocheck.snapshot import Coverage, FullSnapshot, Hardware, LinkMatrix
 
-__all__ = ["SAYS_SOMETHING", "Removal", "removals"]
+__all__ = ["SAYS_SOMETHING", "SNAPSHOT", "Removal", "parts_of", "removals"]
 
 Removal = tuple[str, list[FullSnapshot]]
 """(what was taken away, the evidence that is left)."""
 
+SNAPSHOT = "snapshot"
+"""The part of the evidence that is a whole snapshot."""
+
 SAYS_SOMETHING = {
+    "schema": "no evidence",
     "disagreements": "() is that launchers agree",
     "nested": "() is that no launcher started launchers",
     "faults": "a probe fault is the absence itself",
@@ -54,46 +58,81 @@ SINGLE = frozenset(
 )
 """Lists whose entries stand for themselves, so that one of them may be missing."""
 
-COVERED = {"ranks": ("ranks",), "observed": ("observed",), "hardware.nics": ("nics",), "hardware.gpus": ("links",)}
-"""Parts of the coverage that go with a list, or with a thing in it, by the beginning of its path."""
+BY_ORDINAL = frozenset(
+    {
+        "hardware",
+        "hardware.gpus",
+        "hardware.nics",
+        "hardware.matrix.gpus",
+        "identity.gpus",
+        "identity.nics",
+    }
+)
+"""Lists by whose ordinals other parts count: `lists` takes them away."""
+
+COVERED = {
+    "ranks": ("ranks",),
+    "observed": ("observed",),
+    "hardware.nics": ("nics",),
+    "hardware.gpus": ("links",),
+}
+"""Parts of the coverage that go with a list, or with an entry of it."""
 
 MOST_ENTRIES = 4
-"""Entries of a list that are thinned one by one: the first, and those that are not like it."""
+"""Entries of a list that are thinned, or left out, one by one."""
 
 
-def removals(evidence: Sequence[FullSnapshot]) -> Iterator[Removal]:
-    """Evidence without one thing: a snapshot, a part of all snapshots, a part of the first that shows it."""
+def parts_of(evidence: Sequence[FullSnapshot]) -> list[str]:
+    """Parts of the evidence that can be taken away: whole snapshots, then what any of them shows."""
+    shown = [
+        field.name
+        for field in fields(FullSnapshot)
+        if field.name not in SAYS_SOMETHING
+        and any(getattr(snapshot, field.name) != empty_of(field) for snapshot in evidence)
+    ]
+    return [SNAPSHOT, *shown] if evidence else []
+
+
+def empty_of(field: Any) -> Any:
+    """What a field holds where nothing is shown."""
+    made = field.default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT
+    return field.default_factory() if made else field.default
+
+
+def removals(evidence: Sequence[FullSnapshot], part: str) -> Iterator[Removal]:
+    """Evidence without one thing of a part: in all snapshots, and in the first alone that shows it."""
+    if part == SNAPSHOT:
+        for number, _ in enumerate(evidence):
+            yield f"{SNAPSHOT} {number}", [*evidence[:number], *evidence[number + 1 :]]
+        return
     seen: dict[str, dict[int, FullSnapshot]] = {}
     for number, snapshot in enumerate(evidence):
-        yield f"snapshot {number}", [*evidence[:number], *evidence[number + 1 :]]
-        for path, thinner in without(snapshot):
+        for path, thinner in without(snapshot, part):
             seen.setdefault(path, {})[number] = thinner
     for path, thinned in seen.items():
-        whole = list(enumerate(evidence))
         first = min(thinned)
         if "[" not in path or len(thinned) == 1:
-            yield path, [thinned.get(number, snapshot) for number, snapshot in whole]
+            yield path, [thinned.get(number, snapshot) for number, snapshot in enumerate(evidence)]
         if len(thinned) > 1:
-            yield f"{path} of {first}", [
-                thinned[first] if number == first else snapshot for number, snapshot in whole
-            ]
+            alone = [thinned[n] if n == first else snapshot for n, snapshot in enumerate(evidence)]
+            yield f"{path} of {first}", alone
 
 
-def without(snapshot: FullSnapshot) -> Iterator[tuple[str, FullSnapshot]]:
-    """A snapshot without each of its parts."""
-    for part in fields(Coverage):
-        for extent in ("part", None):
-            if getattr(snapshot.coverage, part.name) not in (None, extent):
-                yield f"coverage.{part.name} {extent}", uncovered(snapshot, [part.name], extent)
-    yield from lists(snapshot)
-    for path, thinner in records(snapshot, ""):
-        if path.partition(".")[0] not in ("coverage", "schema") and path not in BY_ORDINAL:
-            gone = [part for start, parts in COVERED.items() if shortens(path, start) for part in parts]
+def without(snapshot: FullSnapshot, part: str) -> Iterator[tuple[str, FullSnapshot]]:
+    """A snapshot without each thing of one part."""
+    if part == "coverage":
+        for field in fields(Coverage):
+            for extent in ("part", None):
+                if getattr(snapshot.coverage, field.name) not in (None, extent):
+                    yield f"coverage.{field.name} {extent}", uncovered(snapshot, [field.name], extent)
+        return
+    for path, thinner in lists(snapshot):
+        if path.partition(".")[0] == part:
+            yield path, thinner
+    for path, thinner in records(snapshot, "", part):
+        if path not in BY_ORDINAL:
+            gone = [name for start, names in COVERED.items() if shortens(path, start) for name in names]
             yield path, uncovered(thinner, gone)
-
-
-BY_ORDINAL = frozenset({"hardware", "hardware.gpus", "hardware.nics", "hardware.matrix.gpus", "identity.gpus", "identity.nics"})
-"""Lists by whose ordinals other parts count."""
 
 
 def shortens(path: str, start: str) -> bool:
@@ -104,34 +143,37 @@ def shortens(path: str, start: str) -> bool:
 def lists(snapshot: FullSnapshot) -> Iterator[tuple[str, FullSnapshot]]:
     """A snapshot without each of the lists by whose ordinals other parts count."""
     hardware, identity = snapshot.hardware, snapshot.identity
-    if hardware == Hardware():
-        return
     matrix = hardware.matrix or LinkMatrix()
-    nics_gone = replace(
-        hardware, nics=(), matrix=replace(matrix, nics=()) if matrix.gpus else None
-    )
     gpus_gone = replace(hardware, gpus=(), matrix=None, peers=())
-    yield "hardware", uncovered(replace(snapshot, hardware=Hardware()), ["links", "nics"])
-    yield "hardware.gpus", uncovered(replace(snapshot, hardware=gpus_gone), ["links"])
+    if hardware != Hardware():
+        yield "hardware", uncovered(replace(snapshot, hardware=Hardware()), ["links", "nics"])
+        yield "hardware.gpus", uncovered(replace(snapshot, hardware=gpus_gone), ["links"])
     if matrix.gpus and matrix.nics:
-        yield "hardware.matrix.gpus", replace(snapshot, hardware=replace(hardware, matrix=replace(matrix, gpus=())))
+        half = replace(hardware, matrix=replace(matrix, gpus=()))
+        yield "hardware.matrix.gpus", replace(snapshot, hardware=half)
     if hardware.nics:
+        nics_gone = replace(hardware, nics=(), matrix=replace(matrix, nics=()) if matrix.gpus else None)
         state = replace(snapshot.state, nics=())
         bare = replace(snapshot, hardware=nics_gone, identity=replace(identity, nics=()), state=state)
         yield "hardware.nics", uncovered(bare, ["nics"])
     if identity.gpus:
-        bare = replace(
-            snapshot,
-            hardware=gpus_gone,
-            identity=replace(identity, gpus=()),
-            ranks=tuple(replace(claim, gpu=None) for claim in snapshot.ranks),
-            fabric=tuple(replace(fabric, gpus=()) for fabric in snapshot.fabric),
-            state=replace(snapshot.state, gpus=()),
-        )
-        if bare.observed is not None:
-            comms = tuple(replace(member, gpu=None) for member in bare.observed.comms)
-            bare = replace(bare, observed=replace(bare.observed, comms=comms))
-        yield "identity.gpus", uncovered(bare, ["gpus", "links"])
+        yield "identity.gpus", nameless(replace(snapshot, hardware=gpus_gone))
+
+
+def nameless(snapshot: FullSnapshot) -> FullSnapshot:
+    """A snapshot whose GPUs are not listed, and to which nothing points."""
+    seen = snapshot.observed
+    if seen is not None:
+        seen = replace(seen, comms=tuple(replace(member, gpu=None) for member in seen.comms))
+    bare = replace(
+        snapshot,
+        identity=replace(snapshot.identity, gpus=()),
+        ranks=tuple(replace(claim, gpu=None) for claim in snapshot.ranks),
+        fabric=tuple(replace(fabric, gpus=()) for fabric in snapshot.fabric),
+        state=replace(snapshot.state, gpus=()),
+        observed=seen,
+    )
+    return uncovered(bare, ["gpus", "links"])
 
 
 def uncovered(snapshot: FullSnapshot, parts: Sequence[str], extent: str | None = None) -> FullSnapshot:
@@ -141,12 +183,11 @@ def uncovered(snapshot: FullSnapshot, parts: Sequence[str], extent: str | None =
     return replace(snapshot, coverage=replace(known, **fewer)) if fewer else snapshot
 
 
-def records(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def records(value: Any, path: str, only: str = "") -> Iterator[tuple[str, Any]]:
     """A record without each of its fields, and with each of the records inside it thinned."""
     for field in fields(value):
-        held, name = getattr(value, field.name), f"{path}.{field.name}".lstrip(".")
-        empty = field.default_factory() if field.default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT else field.default
-        if field.name in SAYS_SOMETHING or held in (None, empty):
+        held, name, empty = getattr(value, field.name), f"{path}.{field.name}".lstrip("."), empty_of(field)
+        if (only and field.name != only) or field.name in SAYS_SOMETHING or held in (None, empty):
             continue
         if empty is None or empty == () or empty == {}:
             yield name, replace(value, **{field.name: empty})
@@ -169,8 +210,8 @@ def inside(held: Any, name: str) -> Iterator[tuple[str, Any]]:
         if len(held) > 1 and "[" not in inner:
             for place in odd_ones(held, entries):
                 yield f"{inner}[{place}]", (*held[:place], entries[place], *held[place + 1 :])
-    if name in SINGLE:
-        for place in range(len(held)):
+    if name in SINGLE and len(held) > 1:
+        for place in list(dict.fromkeys((*range(len(held))[: MOST_ENTRIES - 1], len(held) - 1))):
             yield f"{name}[{place}]", (*held[:place], *held[place + 1 :])
 
 

@@ -51,7 +51,16 @@ def test_options_ask_and_go_before_the_plan(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(ASKED)
     stream = tmp_path / "stream.jsonl"
     stream.write_bytes(b"".join(msgspec.json.encode(view) + b"\n" for view in taken()))
-    arguments = ["verify", "--plan", tmp_path / "plan.yaml", "--at", AT, "--json", "-", stream]
+    arguments: list[str | Path] = [
+        "verify",
+        "--plan",
+        tmp_path / "plan.yaml",
+        "--at",
+        AT,
+        "--json",
+        "-",
+        stream,
+    ]
     said = json.loads(topocheck(*arguments).out)
     assert {r["id"]: r["verdict"] for r in said["rules"]}["EV003"] == "pass"
     other = json.loads(topocheck(*arguments, "--run", "4712.0").out)

@@ -205,9 +205,9 @@ PROBE = "[topocheck.probes]\nacme = acme_checks:read\n"
     [
         ("def read(roots): raise ValueError('first\\nsecond')", "broken", "ValueError: first"),
         ("def read(roots): raise SystemExit(0)", "broken", "SystemExit: 0"),
-        ("import os\ndef read(roots): os._exit(0)", "broken", "gave what cannot be read (Input data was trunc"),
+        ("import os\ndef read(roots): os._exit(0)", "broken", "gave what cannot be read (Input data"),
         ("import os\ndef read(roots): os.abort()", "broken", "its process ended by SIGABRT"),
-        ("import time\ndef read(roots): time.sleep(600)", "timeout", "did not return within 2 s; its process was"),
+        ("import time\ndef read(roots): time.sleep(600)", "timeout", "did not return within 2 s; its"),
         ("def read(roots): return {}", "broken", "gave a dict and not the pair (facts, faults)"),
         ("def read(roots): return {1: {2}}, ['x']", "broken", "gave a fault that is no ProbeFault"),
         ("def read(roots): return object(), ()", "broken", "TypeError: Encoding objects of type object"),
@@ -253,7 +253,7 @@ def test_a_probe_of_a_name_that_is_taken_is_refused(points: str, said: str, tmp_
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("raise ValueError('first\\nsecond')", "ACME001 of package acme-checks 1.0 (ValueError: first (check, "),
+        ("raise ValueError('first\\nsecond')", "ACME001 of package acme-checks 1.0 (ValueError: first ("),
         ("raise SystemExit(0)", "(SystemExit: 0 (check, "),
         ("yield 'wrong'", "a check gave a str and not a Finding"),
         ("yield Finding(message=None, fix='', cause='', subjects=())", "ValidationError: Expected `str`"),
@@ -294,7 +294,7 @@ def test_subjects_that_are_none_break_that_rule_alone(over: str, packages: Path)
 @pytest.mark.parametrize(
     ("value", "module", "said"),
     [
-        ("missing:RULES", "", "rules 'acme' of package acme-checks 1.0 cannot be loaded (ModuleNotFoundError"),
+        ("missing:RULES", "", "rules 'acme' of package acme-checks 1.0 cannot be loaded (ModuleNot"),
         ("acme_checks:RULES", "raise SystemExit(0)", "cannot be loaded (SystemExit: 0)"),
         ("acme_checks:RULES", "RULES = 7", "is no sequence of rules: acme_checks:RULES is a int"),
         ("acme_checks:RULES", "RULES = [7]", "holds a int, which is no rule: make it with @rule"),
@@ -376,7 +376,10 @@ def test_topochecks_own_entry_point_is_no_offer() -> None:
 
 def test_what_is_installed_is_found_without_the_library_for_it(tmp_path: Path) -> None:
     install(tmp_path, "[topocheck.probes]\nacme = acme_checks:read\n", "def read(roots): return 1, ()")
-    script = "import sys; from topocheck.plugins import offers; print(len(offers('topocheck.probes')), 'importlib.metadata' in sys.modules)"
+    script = (
+        "from topocheck.plugins import offers; "
+        "print(len(offers('topocheck.probes')), 'importlib.metadata' in sys.modules)"
+    )
     root = str(EXAMPLE.parents[1])
     paths = f"import sys; sys.path[:] = {[str(tmp_path), root, *sys.path]!r}; "
     done = subprocess.run(

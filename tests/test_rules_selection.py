@@ -234,7 +234,11 @@ def test_an_interface_of_a_pod_is_healthy_though_it_is_virtual() -> None:
         ("eth0", [device("eth0", "10.51.0.7/24", state="down")], "takes eth0, which is down"),
         ("lo", [device("eth0", "10.51.0.7/24")], "takes lo first, which no other node reaches"),
         ("^docker", [device("eth0", "10.51.0.7/24")], "takes lo first, which no other node reaches"),
-        ("eth0", [device("eth0", "10.51.0.8/24")], "with address 10.51.0.8, as node-b has"),
+        (
+            "eth0",
+            [device("eth0", "10.51.0.8/24")],
+            "takes eth0 with address 10.51.0.8, which is there 2 times on 2 nodes",
+        ),
     ],
 )
 def test_an_interface_that_nobody_reaches_is_an_error(value: str, devices: list[Netdev], words: str) -> None:

@@ -56,8 +56,8 @@ def answer(
 ) -> Report:
     """Place, run the rules, report. `whole` adds the placement table.
 
-    Raises as `place` and `evident` do, and UsageError for a policy that names no rule, and for the baseline of
-    another job.
+    Raises as `place` and `evident` do, and UsageError for a policy that names no rule or leaves none, and for
+    the baseline of another job.
     """
     plan, origin = plan_of(declared, inventory)
     plan = msgspec.structs.replace(plan, policy=merged(plan.policy, declared.site))

@@ -76,7 +76,7 @@ class Baseline:
         return frozenset(rule for rule, _ in self.known)
 
     def knows(self, rule: str, cause: str, severity: str, subject: str) -> bool:
-        """This subject had that fault already, and no milder."""
+        """Whether this subject had that fault already, and no milder."""
         earlier = self.known.get((rule, cause), {}).get(subject)
         if earlier is None:
             return False

@@ -29,7 +29,7 @@ from topocheck.report import (
     WaiverReport,
     WaiverState,
 )
-from topocheck.rule import FAMILIES, Finding, Rule, Severity, DatedWaiver, severity_in
+from topocheck.rule import FAMILIES, DatedWaiver, Finding, Rule, Severity, severity_in
 from topocheck.sentence import WAIVER_TROUBLE, plural, sentence
 from topocheck.verify import RuleResult
 from topocheck.waiverstate import waiver_states
@@ -253,6 +253,7 @@ def reported(finding: Finding, result: RuleResult, policy: Policy) -> ReportedFi
         evidence=[*finding.evidence, *([expiry(over)] if over is not None else [])],
         fix=finding.fix,
         cause=finding.cause,
+        remedies=list(finding.remedies),
         waiver=None if in_force is None else why_waived(in_force),
         known=finding.known,
     )
@@ -279,9 +280,7 @@ def is_open(result: RuleResult, report: RuleReport, min_basis: Basis) -> bool:
     return report.basis is not None and BASES.index(report.basis) < BASES.index(min_basis)
 
 
-def count(
-    rules: Sequence[RuleReport], open_rules: Sequence[str], waivers: Sequence[WaiverState]
-) -> Counts:
+def count(rules: Sequence[RuleReport], open_rules: Sequence[str], waivers: Sequence[WaiverState]) -> Counts:
     """How many of each."""
     verdicts = [rule.verdict for rule in rules]
     findings = [finding for rule in rules for finding in rule.findings]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from topocheck.errors import TwoJobsError
 from topocheck.inventory import Inventory
+from topocheck.lives import forget_past_lives
 from topocheck.snapshot import At, CommRank, Edge, LogFact
 
 __all__ = ["Communicator", "Member", "SeenEdge", "Sightings", "sightings"]
@@ -100,12 +101,18 @@ class Sightings:
     """Edges in text that names no host."""
     unlabelled_members: int = 0
     """Ranks of communicators in text that names no host."""
+    restarts: dict[str, int] = field(default_factory=dict)
+    """Sources in which the job was started again, each with the last line that is past."""
 
     @property
     def any(self) -> bool:
         """The job was seen running: a communicator or an edge exists."""
         unlabelled = self.unlabelled_edges or self.unlabelled_members
         return bool(self.communicators or self.edges or unlabelled)
+
+    def is_past(self, at: At | None) -> bool:
+        """The line is of a start that ended."""
+        return at is not None and at.line is not None and at.line <= self.restarts.get(at.source, 0)
 
     def of_size(self, world: int) -> list[Communicator]:
         """Communicators of the world's size, those with most members first."""
@@ -126,6 +133,7 @@ def sightings(inventory: Inventory) -> Sightings:
         if snapshot.observed is not None:
             seen.unlabelled_edges += len(snapshot.observed.edges)
             seen.unlabelled_members += len(snapshot.observed.comms)
+    forget_past_lives(seen, inventory.job)
     return seen
 
 

@@ -209,7 +209,7 @@ def moved(
     old, new = cards(pair.before, seat.gpu), cards(current.nodes[now.node], now.gpu)
     if old is None or new is None or same_place(old, new):
         return None
-    return Moved(old.name, new.name)
+    return Moved(old.words, new.words)
 
 
 def same_place(old: Card, new: Card) -> bool:

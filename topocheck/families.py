@@ -58,7 +58,7 @@ def numbered_twice(placement: Placement, odds: Sequence[Odd]) -> Finding:
     more = f" ({len(odds) - 1} more numbers differ)" if len(odds) > 1 else ""
     return Finding(
         message=f"two launchers number the processes: {odd.variable} is {odd.value} ({title_of(odd.family)}) "
-        f"and {odd.other_variable} is {odd.other_value} ({title_of(odd.other_family)}) in one process on {host}"
+        f"and {odd.other_variable} is {odd.other_value} ({title_of(odd.other_family)}) in a process on {host}"
         f"{more}. {engine} goes by {used}{claims}",
         fix=fix(odds),
         cause="launchers disagree",

@@ -10,6 +10,7 @@ from topocheck.snapshot import Snapshot
 
 __all__ = ["Admission", "Stale", "age_seconds"]
 
+NOTHING = Expect()
 AHEAD_S = 60.0
 """How far the clock of a host may be ahead of this one's before its time is doubted."""
 
@@ -30,14 +31,14 @@ class Stale:
 class Admission:
     """What evidence must be to count. Captured text has neither run nor time: nothing is held against it."""
 
-    expect: Expect = Expect()
+    expect: Expect = NOTHING
     now: str = ""
     """RFC 3339."""
 
     @property
     def open(self) -> bool:
         """Nothing was asked for."""
-        return self.expect == Expect()
+        return self.expect.run is None and self.expect.max_age_s is None
 
     def stale(self, snapshot: Snapshot, source: str = "") -> Stale | None:
         """Why a snapshot does not count; None if it does, or if nothing shows that it does not."""

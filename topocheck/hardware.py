@@ -332,7 +332,7 @@ class Shape:
 
     @cached_property
     def build(self) -> tuple[str | None, str | None, str | None]:
-        """What two machines may be compared by: GPUs, their NVLinks, how they are joined; None is not known."""
+        """What two machines are compared by: GPUs, their NVLinks, how they are joined; None is not known."""
         gpus = self.hardware.gpus
         models = sorted({gpu.model for gpu in gpus if gpu.model is not None})
         links = [gpu.nvlinks for gpu in gpus]

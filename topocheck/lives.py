@@ -15,6 +15,9 @@ from topocheck.snapshot import JobFact, LogFact
 if TYPE_CHECKING:
     from topocheck.communicators import Communicator, Member, Sightings
 
+Past = tuple["Communicator", "Communicator", dict[str, int]]
+"""A past communicator, the one after it, and the last line of its life by source."""
+
 __all__ = ["ENDINGS", "RESTART", "forget_past_lives"]
 
 RESTART = "restart"
@@ -28,29 +31,30 @@ def forget_past_lives(seen: Sightings, job: Iterable[JobFact]) -> None:
     ends = lines_of([fact for fact, _ in seen.facts if fact.kind in ENDINGS], job)
     if not ends:
         return
-    past = dict(find_past(seen, ends))
-    for name, places in past.items():
-        del seen.communicators[name]
+    past = list(find_past(seen, ends))
+    for old, _, places in past:
+        seen.communicators.pop(old.id, None)
         for source, line in places.items():
             seen.restarts[source] = max(seen.restarts.get(source, 0), line)
     for fact in job:
         if fact.kind == RESTART and fact.at is not None and fact.at.line is not None:
             seen.restarts[fact.at.source] = max(seen.restarts.get(fact.at.source, 0), fact.at.line)
     if seen.restarts:
-        drop_past(seen, set(past))
+        drop_past(seen, past)
 
 
 def lines_of(facts: Sequence[LogFact], job: Sequence[JobFact]) -> dict[str, list[int]]:
     """Lines by which a start ended, by source."""
     found: dict[str, list[int]] = {}
-    for fact in (*facts, *job):
+    every: list[LogFact | JobFact] = [*facts, *job]
+    for fact in every:
         if fact.at is not None and fact.at.line is not None:
             found.setdefault(fact.at.source, []).append(fact.at.line)
     return {source: sorted(lines) for source, lines in found.items()}
 
 
-def find_past(seen: Sightings, ends: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, dict[str, int]]]:
-    """Names of past communicators, each with the last line of its life by source."""
+def find_past(seen: Sightings, ends: Mapping[str, Sequence[int]]) -> Iterator[Past]:
+    """Past communicators, each with the one that came after it and the last line of its life by source."""
     on: dict[tuple[int, int], list[Communicator]] = {}
     for comm in seen.communicators.values():
         for seat in seats(comm):
@@ -58,9 +62,11 @@ def find_past(seen: Sightings, ends: Mapping[str, Sequence[int]]) -> Iterator[tu
     for comm in seen.communicators.values():
         first = next(iter(seats(comm)), None)
         for other in on.get(first, ()) if first is not None else ():
-            places = ended_before(comm, other, ends) if other.size == comm.size and other is not comm else None
+            places = (
+                ended_before(comm, other, ends) if other.size == comm.size and other is not comm else None
+            )
             if places is not None:
-                yield comm.id, places
+                yield comm, other, places
                 break
 
 
@@ -77,29 +83,45 @@ def ended_before(
     shared = [(before[seat], after[seat]) for seat in before.keys() & after.keys()]
     if any(a.pid == b.pid for a, b in shared) and any(m.phase != "destroyed" for m in old.everyone()):
         return None
-    last, first = extremes(old, max), extremes(new, min)
-    if not shared or None in (last, first) or last is None or first is None:
+    spans, later = spans_of(old), spans_of(new)
+    if not shared or not spans or not later or not spans.keys() & later.keys():
         return None
     places = {}
-    for source, line in last.items():
-        behind = [end for end in ends.get(source, ()) if line < end and end < first.get(source, end + 1)]
-        if not behind:
+    for source, (_, last) in spans.items():
+        begin = later[source][0] if source in later else None
+        between = [end for end in ends.get(source, ()) if last < end and (begin is None or end < begin)]
+        if not between:
             return None
-        places[source] = behind[-1]
-    return places if last.keys() & first.keys() else None
+        places[source] = between[-1]
+    return places
 
 
-def extremes(comm: Communicator, choose: type[max] | type[min]) -> dict[str, int] | None:  # type: ignore[valid-type]
-    """First or last line of a communicator in each source; None if a member has no line."""
-    found: dict[str, int] = {}
+def spans_of(comm: Communicator) -> dict[str, tuple[int, int]]:
+    """First and last line of a communicator in each source; {} if a member has no line."""
+    found: dict[str, tuple[int, int]] = {}
     for member in comm.everyone():
         if member.at is None or member.at.line is None:
-            return None
-        known = found.get(member.at.source, member.at.line)
-        found[member.at.source] = choose(known, member.at.line)
+            return {}
+        first, last = found.get(member.at.source, (member.at.line, member.at.line))
+        found[member.at.source] = min(first, member.at.line), max(last, member.at.line)
     return found
 
 
-def drop_past(seen: Sightings, past: set[str]) -> None:
-    """Smaller communicators, edges and statements of processes that are gone."""
-    return None
+def drop_past(seen: Sightings, past: Sequence[Past]) -> None:
+    """Edges and statements of processes that are gone, and of communicators that are."""
+    names = {old.id for old, _, _ in past}
+    dead = {seat for old, _, _ in past for seat in processes(old)}
+    dead -= {seat for _, new, _ in past for seat in processes(new)}
+    seen.edges = [
+        one for one in seen.edges if one.edge.comm not in names and (one.machine, one.edge.pid) not in dead
+    ]
+    seen.facts = [
+        (fact, machine)
+        for fact, machine in seen.facts
+        if (machine, fact.pid) not in dead and not (fact.kind in ENDINGS and seen.is_past(fact.at))
+    ]
+
+
+def processes(comm: Communicator) -> Iterator[tuple[int, int]]:
+    """Machine and pid of its members, as far as known."""
+    return ((member.machine, member.pid) for member in comm.everyone() if member.pid is not None)

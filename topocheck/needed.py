@@ -1,9 +1,10 @@
 """Which RDMA devices a job needs on a node, so that no rule accuses a port that nobody uses.
 
-Needed are the devices that NCCL_IB_HCA names, else the rails that policy declares; else those nearest to the GPUs in use, among the ones that
-the variable leaves; else those that the job itself opened. A list that leaves out (`^mlx5_bond_0`) and a
-prefix of many names (`mlx5`) name no device: they only bound the choice. Ports that are down beside others
-that are up are no fault by themselves: cards have ports without a cable, and storage has NICs of its own.
+Needed are the devices that NCCL_IB_HCA names, else the rails that policy declares; else those nearest to the
+GPUs in use, among the ones that the variable leaves; else those that the job itself opened. A list that
+leaves out (`^mlx5_bond_0`) and a prefix of many names (`mlx5`) name no device: they only bound the choice.
+Ports that are down beside others that are up are no fault by themselves: cards have ports without a cable,
+and storage has NICs of its own.
 """
 
 from __future__ import annotations

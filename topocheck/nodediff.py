@@ -179,8 +179,8 @@ def between(node: NodeView, ends: Sequence[tuple[int, int]]) -> str:
     """Pairs of GPUs in words, by their common end if they have one."""
     common = set(ends[0]).intersection(*ends) if len(ends) > 1 else set()
     if common:
-        return f"GPU {index(node, common.pop())} - {len(ends)} others"
-    return first([f"GPU {index(node, a)} - {index(node, b)}" for a, b in ends], 3)
+        return f"GPU {index(node, common.pop())} to {len(ends)} others"
+    return first([f"GPU {index(node, a)} to {index(node, b)}" for a, b in ends], 3)
 
 
 def index(node: NodeView, place: int) -> int:

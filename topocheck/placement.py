@@ -108,7 +108,7 @@ class _Facts:
     numbering: Numbering | None = None
     """Node ranks that tell the places of nodes; None if none do."""
     by_node_rank: str = ""
-    """What the claimed column follows from where no process claims a rank: formula and node ranks, in words."""
+    """What the claimed column follows from where no process claims a rank: formula and node ranks."""
     origin: Origin = NOTHING_TAKEN
     """What of the evidence the plan itself was made of."""
     assumptions: list[str] = field(default_factory=list)

@@ -76,7 +76,7 @@ class Parallel(Declared, frozen=True, kw_only=True):
     data_shard: int | None = None
     """Sharded part of data parallelism (torchtitan, accelerate)."""
     data_external: int | None = None
-    """Whole copies of a vLLM engine in one torchrun world (--distributed-executor-backend external_launcher)."""
+    """Whole copies of a vLLM engine in one torchrun world (its executor `external_launcher`)."""
     sequence: int | None = None
     """Sequence parallel size as an axis of its own (accelerate)."""
 
@@ -214,6 +214,8 @@ class Expect(Declared, frozen=True, kw_only=True):
     """Run id that snapshots must bear (`topocheck probe --run ID`)."""
     max_age_s: int | None = None
     """Oldest snapshot that counts, in seconds."""
+    recovered: bool = False
+    """The job came back after a fault, and all evidence is of afterwards: does it work again (OBS007)."""
 
 
 class World(Declared, frozen=True, kw_only=True):
@@ -277,7 +279,7 @@ class Plan(Declared, frozen=True, kw_only=True):
 
 
 class PolicyFile(Declared, frozen=True, kw_only=True):
-    """What of a plan may stand in a file of its own, for many jobs: what it gives stands instead of the plan's."""
+    """What of a plan may stand in a file of its own, for many jobs."""
 
     policy: Policy = Policy()
     """Demands and exceptions; a key that is given here wins over the plan's."""

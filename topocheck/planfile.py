@@ -333,7 +333,9 @@ SPECIAL: dict[tuple[type[Any], str], Any] = {
 }
 """Fields that their type alone does not describe."""
 SPECIAL |= {
-    (World, name): read for (kind, name), read in SPECIAL.items() if kind is Plan and name not in ("worlds", "waivers")
+    (World, name): read
+    for (kind, name), read in SPECIAL.items()
+    if kind is Plan and name in World.__struct_fields__
 }
 
 PLACES: dict[str, type[Any]] = {

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from topocheck.errors import PluginError
 
-__all__ = ["ENGINES", "PROBES", "RULES", "Offer", "load", "offers", "reason_of"]
+__all__ = ["ENGINES", "PROBES", "RULES", "Offer", "load", "names", "offers", "reason_of"]
 
 ENGINES, PROBES, RULES = "topocheck.engines", "topocheck.probes", "topocheck.rules"
 """Groups of entry points."""
@@ -46,6 +46,11 @@ class Offer(NamedTuple):
 def offers(group: str) -> tuple[Offer, ...]:
     """Everything that other packages offer in one group, in the order of names; topocheck's own left out."""
     return read_offers(tuple(sys.path)).get(group, ())
+
+
+def names(group: str) -> frozenset[str]:
+    """Names of all offers in one group."""
+    return frozenset(offer.name for offer in offers(group))
 
 
 @lru_cache(maxsize=4)

@@ -22,7 +22,7 @@ from topocheck.placement import Placement
 from topocheck.plan import Plan, Policy, Waiver
 from topocheck.planfile import read_policy
 from topocheck.policyreport import PolicyKey
-from topocheck.rule import Finding, Rule, DatedWaiver, severity_in
+from topocheck.rule import DatedWaiver, Finding, Rule, severity_in
 from topocheck.scope import NOWHERE, Places, Where
 from topocheck.spelling import suggest
 from topocheck.waiver import NodePatterns, parse_day, parse_group, parse_ranks
@@ -233,9 +233,7 @@ class Terms:
     def _waiver(self, rule: str, where: Where, places: Places | None) -> DatedWaiver | None:
         """The waiver that covers a place: one in force if there is one, else one that expired."""
         covering = [
-            dated
-            for dated, scope in self._scopes.get(rule, ())
-            if scope.covers(where, places, self.world)
+            dated for dated, scope in self._scopes.get(rule, ()) if scope.covers(where, places, self.world)
         ]
         self.met.update(covering)
         return covering[0] if covering else None

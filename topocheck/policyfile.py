@@ -13,7 +13,7 @@ import yaml
 
 from topocheck.errors import PlanError
 from topocheck.plan import Waiver
-from topocheck.strictyaml import NUMBER, line_of, quoted
+from topocheck.strictyaml import NUMBER, quoted
 from topocheck.waiver import MAX_NAMED, parse_day, parse_group, parse_nodes, parse_ranks
 
 __all__ = ["Reader", "day", "devices", "group", "nodes", "ranks", "rule_id", "rules", "severity", "waivers"]

@@ -67,7 +67,7 @@ class GoneReport(msgspec.Struct, frozen=True, kw_only=True):
     subjects: list[str]
     """What is no longer found."""
     decided: bool
-    """The rule is decided now: it is gone. Else the rule lacks evidence or was not asked, and nobody knows."""
+    """The rule is decided now: it is gone. Else the rule lacks evidence or was not asked: nobody knows."""
 
 
 class BaselineReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,18 +11,22 @@ from typing import Literal
 import msgspec
 
 from topocheck.policyreport import BaselineReport, GoneReport, PolicyKey, WaiverReport, WaiverState
+from topocheck.remedy import Devices, Exclude, NodeOrder, Remedy, Variable
 
 __all__ = [
     "SCHEMA",
     "BaselineReport",
     "Counts",
+    "Devices",
     "Evidence",
+    "Exclude",
     "GapReport",
     "GoneReport",
     "GpuReport",
     "GroupReport",
     "InputReport",
     "NicReport",
+    "NodeOrder",
     "NodeReport",
     "PlacementReport",
     "Placing",
@@ -31,6 +35,7 @@ __all__ = [
     "Report",
     "ReportedFinding",
     "RuleReport",
+    "Variable",
     "WaiverReport",
     "WaiverState",
     "WorldReport",
@@ -83,6 +88,8 @@ class ReportedFinding(Part, frozen=True, kw_only=True):
     """What to change."""
     cause: str
     """Short name of the cause inside its rule."""
+    remedies: list[Remedy] = []
+    """What would mend it, where a file can say that (topocheck verify --write-fixes DIR)."""
     waiver: WaiverReport | None = None
     """The waiver that keeps it from counting."""
     known: bool = False

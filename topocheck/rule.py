@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from topocheck.placement import Placement
 from topocheck.plan import Policy, Waiver
+from topocheck.remedy import Remedy
 from topocheck.report import Evidence
 from topocheck.snapshot import At
 
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES",
+    "DatedWaiver",
     "Evidence",
     "Finding",
     "NotApplicable",
     "Rule",
     "Severity",
-    "DatedWaiver",
     "Verdict",
     "each",
     "read_at",
@@ -91,6 +92,8 @@ class Finding:
     """Ranks to mark in a drawing: a group, or the two ends of an edge."""
     mark: Literal["group", "edge", "gpu"] = "group"
     """What to mark."""
+    remedies: tuple[Remedy, ...] = ()
+    """What would mend it, where a file can say that."""
     waiver: DatedWaiver | None = None
     """Waiver that covers it, expired or not. No check sets it: the runner does."""
     known: bool = False

@@ -21,12 +21,22 @@ from topocheck import declaration, difference, record, report, snapshot
 from topocheck.engines import ENGINES
 from topocheck.pipeline import balance_report, trace_units, waits_report
 from topocheck.pipeline import compare as comparison
-from topocheck.plan import Plan
+from topocheck.plan import Plan, PolicyFile
 
 __all__ = ["KINDS", "Kind", "schema_for", "text"]
 
 Kind = Literal[
-    "plan", "snapshot", "report", "record", "comparison", "balance", "declared", "waits", "unit", "diff"
+    "plan",
+    "policy",
+    "snapshot",
+    "report",
+    "record",
+    "comparison",
+    "balance",
+    "declared",
+    "waits",
+    "unit",
+    "diff",
 ]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -34,6 +44,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 DOCUMENTS: dict[Kind, tuple[type[msgspec.Struct], str]] = {
     "plan": (Plan, "topocheck.plan/1"),
+    "policy": (PolicyFile, "topocheck.policy/1"),
     "snapshot": (snapshot.FullSnapshot, snapshot.SCHEMA),
     "report": (report.Report, report.SCHEMA),
     "record": (record.Record, record.SCHEMA),
@@ -60,7 +71,7 @@ def schema_for(kind: Kind) -> Json:
     generated = _generated(document, OTHERWISE.get(kind))
     for struct, definition in generated["$defs"].items():
         _describe(getattr(sys.modules[document.__module__], struct), definition)
-    if kind == "plan":
+    if kind in ("plan", "policy"):
         _as_written(generated["$defs"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -89,6 +100,8 @@ def _describe(struct: type[msgspec.Struct], definition: Json) -> None:
         words, fields = _words(owner.__module__)[owner.__name__]
         for name in fields.keys() & properties.keys():
             properties[name]["description"] = fields[name]
+    if struct.__struct_config__.tag_field in properties:
+        properties[struct.__struct_config__.tag_field]["description"] = "What kind it is."
     rest = {key: value for key, value in definition.items() if key not in ("title", "description")}
     definition.clear()  # msgspec leaves the description out under -OO: the order is made here
     definition.update({"title": struct.__name__, "description": words, **rest})
@@ -112,7 +125,8 @@ def _field_words(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 def _as_written(definitions: Json) -> None:
     """Narrow and widen the schema of a Plan to that of a plan file (`topocheck.planfile`).
 
-    A file never holds null; sizes start at 1; nodes may be a host list and the model a path.
+    A file never holds null; sizes start at 1; nodes may be a host list and the model a path; what may be a
+    list of one may stand alone.
     """
     for definition in definitions.values():
         for name, field in definition["properties"].items():
@@ -122,6 +136,15 @@ def _as_written(definitions: Json) -> None:
             for form in field.get("anyOf", [field]):
                 if form.get("type") == "integer":
                     form["minimum"] = 0 if name == "experts" else 1
+    waiver = definitions["Waiver"]["properties"]
+    for name in ("nodes", "ranks"):
+        alone: list[Json] = [{"type": "string"}]
+        if name == "ranks":
+            alone.append({"type": "integer", "minimum": 0})
+        waiver[name]["anyOf"] = [{"type": waiver[name].pop("type"), "items": {"anyOf": alone}}, *alone]
+        del waiver[name]["items"], waiver[name]["default"]
+    if "Plan" not in definitions:
+        return
     plan = definitions["Plan"]["properties"]
     for owner in (plan, definitions["World"]["properties"]):
         owner["engine"]["enum"] = list(ENGINES)

@@ -14,11 +14,13 @@ from itertools import chain
 
 from topocheck.placement import Placement
 
-__all__ = ["NOWHERE", "Places", "Where", "told_ranks"]
+__all__ = ["NOWHERE", "Places", "Where", "names_ranks"]
 
 WORD = re.compile(r"[\w.-]+")
 RANKS = re.compile(r"(?<!node )(?<!local )\branks? (?=[0-9])([0-9., >-]*)|\bedge ([0-9> -]+)|\{([0-9, ]+)\}")
 ITEM = re.compile(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?")
+BETWEEN = re.compile(r"\(rank [0-9]+ -> [0-9]+\)")
+"""One pair of ranks that stands for all between two nodes."""
 CUT = re.compile(r"\b[0-9]+ more\b|\.\.\.$| of world ")
 """A list that was cut, or ranks of another world."""
 
@@ -59,7 +61,9 @@ class Places:
             return NOWHERE
         named = [word for word in WORD.findall(subject) if word in self.names]
         nodes = tuple(dict.fromkeys((*named, *(name for name in self._odd if name in subject))))
-        if not told:
+        if BETWEEN.search(subject):
+            told = self._ranks_on(nodes)
+        elif not told:
             told = [range(rank, rank + 1) for rank in ranks] or self._ranks_on(nodes)
         return Where(nodes or self._nodes_of(told), tuple(told) or None)
 
@@ -75,6 +79,11 @@ class Places:
         if not places or None in places:
             return None
         return tuple(self.placement.nodes[place].name for place in places if place is not None)
+
+
+def names_ranks(subject: str) -> bool:
+    """A subject speaks of ranks, and so of one world."""
+    return RANKS.search(subject) is not None
 
 
 def told_ranks(subject: str) -> list[range] | None:

@@ -43,7 +43,8 @@ def sentence(
     if verdict == "unknown":
         unasked = [rule for rule in open_rules if rule in left_out]
         lacking = [rule for rule in open_rules if rule not in left_out]
-        missing = f"{first(absent, 4)} never reported" if absent else f"nothing{else_(counts)} is proven wrong"
+        silent = f"{first(absent, 4)} never reported" if absent else ""
+        missing = silent or f"nothing{else_(counts)} is proven wrong"
         return f"{missing}, and {' and '.join(undecided(lacking, unasked))}{warned}{borne(rules, counts)}"
     predicted = any(rule.basis == "predicted" and rule.verdict == "pass" for rule in rules)
     proof = "predicted, not proven: " if predicted else ""
@@ -95,11 +96,10 @@ def undecided(lacking: Sequence[str], unasked: Sequence[str]) -> list[str]:
         lack = "lacks" if len(lacking) == 1 else "lack"
         parts.append(f"{plural(len(lacking), 'required rule')} {lack} evidence ({first(lacking, 8)})")
     if unasked:
-        was = "was" if len(unasked) == 1 else "were"
+        was, them = ("was", "it") if len(unasked) == 1 else ("were", "them")
         parts.append(
-            f"{plural(len(unasked), 'required rule')} {was} not asked ({first(unasked, 8)}): policy deselects "
-            f"{'it' if len(unasked) == 1 else 'them'} and does not make {'it' if len(unasked) == 1 else 'them'} "
-            "optional"
+            f"{plural(len(unasked), 'required rule')} {was} not asked ({first(unasked, 8)}): policy "
+            f"deselects {them} and does not make {them} optional"
         )
     return parts
 

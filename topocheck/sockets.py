@@ -6,7 +6,7 @@ several network namespaces; one in which all is well is taken for the job's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,9 +18,10 @@ from topocheck.rule import Evidence, read_at
 from topocheck.settings import Setting, is_unset, settings_of
 from topocheck.snapshot import LogFact, Netdev
 
-__all__ = ["GLOO", "NCCL", "Sockets", "Trouble", "sockets_of"]
+__all__ = ["GLOO", "NCCL", "Sockets", "Trouble", "sockets_of", "trouble_kind"]
 
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
+NO_SUCH = "no such interface"
 View = tuple[Sequence[Netdev], Sequence[Addresses]]
 """Network devices of one namespace, and the addresses of each."""
 Own = Mapping[str, tuple[str, ...]]
@@ -57,6 +58,8 @@ class Sockets:
     """What is not shown."""
     places: tuple[int, ...] = ()
     """Places of those interfaces among the network devices, where there is one view of them."""
+    by_address: bool = True
+    """What is known hangs on addresses, which each node has of its own: not where no interface is there."""
     gloo_fell_back: bool = False
     """Gloo said that it took the loopback address."""
 
@@ -67,33 +70,32 @@ def sockets_of(placement: Placement) -> dict[int, Sockets]:
 
 
 def find(placement: Placement) -> dict[int, Sockets]:
-    """Look at one node of each kind, at the addresses of all, then for addresses that are there twice."""
+    """Look at one node of each kind, at the addresses of all, then for addresses that are there twice.
+
+    Thousands of nodes are alike and well: they share what is known of the first of them.
+    """
     found: dict[int, Sockets] = {}
-    owners: dict[str, list[int]] = {}
-    for alike in [*kinds(placement), *([node] for node in placement.nodes[placement.expected :])]:
-        sample = look(placement, alike[0])
-        for node in alike:
-            sockets = sample if node is alike[0] else of_kind(placement, node, sample)
-            found[node.index] = sockets
-            for _, address in sockets.taken:
-                owners.setdefault(address, []).append(node.index)
-    for address, indexes in owners.items():
-        if len(indexes) > 1:
-            share(placement, found, address, indexes)
+    owner: dict[str, int] = {}
+    twice: dict[str, list[int]] = {}
+    for members in [*kinds(placement), *([node] for node in placement.nodes[placement.expected :])]:
+        sample = look(placement, members[0])
+        for node in members:
+            quick = own_addresses(node, sample) if node is not members[0] else ()
+            found[node.index] = sample if quick or node is members[0] else of_kind(placement, node, sample)
+            for address in quick or [address for _, address in found[node.index].taken]:
+                if owner.setdefault(address, node.index) != node.index or address in twice:
+                    twice.setdefault(address, [owner[address]]).append(node.index)
+    for address, indexes in (twice | doubled(found, owner)).items():
+        for index in indexes:
+            if found[index].node != index:
+                found[index] = look(placement, placement.nodes[index])
+        share(placement, found, address, indexes)
     return found
 
 
-def of_kind(placement: Placement, node: Node, sample: Sockets) -> Sockets:
-    """A node that differs from a sample by its addresses alone. If all is well there, only they are read."""
-    machine = node.machine
-    if sample.troubles or sample.lacks or not sample.places or machine is None:
-        return look(placement, node)
-    view = next((state for state, _ in machine.states if state.netdevs), None)
-    own = view and {view.netdevs[place].name: view.addresses[place] or () for place in sample.places}
-    taken = reachable(own) if own else ()
-    if len(taken) < len(sample.places):
-        return look(placement, node)
-    return Sockets(sample.told, sample.evidence, taken, sample.explicit, places=sample.places)
+def trouble_kind(sockets: Sockets) -> Hashable:
+    """Nodes with equal troubles, and that lack the same, are one situation."""
+    return tuple(sockets.troubles), tuple(sockets.lacks), sockets.gloo_fell_back
 
 
 def share(placement: Placement, found: dict[int, Sockets], address: str, indexes: Sequence[int]) -> None:
@@ -101,18 +103,16 @@ def share(placement: Placement, found: dict[int, Sockets], address: str, indexes
 
     An error where it is all that a variable asks for, on hosts that are surely two.
     """
-    for index in dict.fromkeys(indexes):
-        sockets, node = found[index], placement.nodes[index]
+    nodes = [placement.nodes[index] for index in dict.fromkeys(indexes)]
+    apart = len(nodes) > 1 and all(node.machine is not None and node.machine.host.boot_id for node in nodes)
+    where = f" on {len(nodes)} nodes ({first(map(str, nodes), 3)})" if len(nodes) > 1 else ""
+    for node in nodes:
+        sockets = found[node.index]
         names = [name for name, own in sockets.taken if own == address]
-        others = [placement.nodes[other] for other in dict.fromkeys(indexes) if other != index]
-        alone = {own for _, own in sockets.taken} == {address}
-        apart = all(one.machine is not None and one.machine.host.boot_id for one in (node, *others))
-        certain = sockets.explicit and alone and apart and others
-        where = f", as {first(map(str, others), 4)} has" if others else ""
-        words = f"takes {first(names)} with address {address}{where}: nobody can tell the two apart"
-        sockets.troubles.append(
-            (sockets.told, Trouble("address twice", words, "error" if certain else "warning"))
-        )
+        certain = apart and sockets.explicit and {own for _, own in sockets.taken} == {address}
+        words = f"takes {first(names)} with address {address}, which is there {len(indexes)} times{where}"
+        trouble = Trouble("address twice", words, "error" if certain else "warning")
+        sockets.troubles.append((sockets.told, trouble))
 
 
 def look(placement: Placement, node: Node) -> Sockets:
@@ -134,6 +134,9 @@ def look(placement: Placement, node: Node) -> Sockets:
             by_views(sockets, views, setting)
     for setting in settings_of(placement, node, GLOO):
         gloo(sockets, views, setting)
+    unread = bool(views) and "interfaces" in sockets.lacks
+    others = any(trouble.cause != NO_SUCH for _, trouble in sockets.troubles)
+    sockets.by_address = bool(sockets.taken) or unread or others
     return sockets
 
 
@@ -199,7 +202,7 @@ def judge(view: View, value: str | None) -> Trouble | Literal["unknown"] | None:
     if not found.named:
         verb = "names none" if explicit else "finds an address on none"
         words = f"{verb} of the interfaces {first(names, 12)}, and NCCL stops"
-        return Trouble("no such interface", words, severity(explicit))
+        return Trouble(NO_SUCH, words, severity(explicit))
     if not found.known and not found.addressed:
         return "unknown"
     if found.loopback and (explicit or not found.addressed):
@@ -235,7 +238,7 @@ def gloo(sockets: Sockets, views: Sequence[View], setting: Setting) -> None:
     if all(missing):
         there = first((netdev.name for netdev in views[0][0]), 12)
         words = f"names {first(missing[0])}, and there are {there}: Gloo takes exact names and stops"
-        sockets.troubles.append((str(setting), Trouble("no such interface", words)))
+        sockets.troubles.append((str(setting), Trouble(NO_SUCH, words)))
         sockets.evidence += (
             setting.evidence,
             Evidence(source="network devices", fact=f"interfaces: {there}"),

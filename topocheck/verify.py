@@ -21,6 +21,7 @@ from topocheck.placement import Node, Placement
 from topocheck.plan import BASES, Basis
 from topocheck.plugins import reason_of
 from topocheck.policy import NO_TERMS, Terms
+from topocheck.remedy import joined, spread
 from topocheck.rule import Evidence, Finding, NotApplicable, Rule, Verdict, severity_in
 
 __all__ = ["RuleResult", "kind_of", "run_rules"]
@@ -73,9 +74,7 @@ class RuleResult:
         return f"{self.rule.id}{f' of package {package}' if package else ''} ({self.reason})"
 
 
-def run_rules(
-    rules: Sequence[Rule[Any]], placement: Placement, terms: Terms = NO_TERMS
-) -> list[RuleResult]:
+def run_rules(rules: Sequence[Rule[Any]], placement: Placement, terms: Terms = NO_TERMS) -> list[RuleResult]:
     """Answer every rule, in the order given. Rules that need what others missed come last (EV002).
 
     `terms` say which findings do not count; a finding of which some subjects do and others do not is split.
@@ -185,12 +184,22 @@ def accuse(result: RuleResult, inquiry: Inquiry, findings: list[Finding], member
     severe, policy = True, placement.plan.policy
     for place, member in enumerate(members[:told]):
         found = inquiry.ask(result, member)[1] if place else findings
+        if place == told - 1 and len(members) > told:
+            found = [standing(finding, placement, members[place:]) for finding in found]
         parts = [part for finding in found for part in terms.parts(rule, counted(finding), placement)]
         weight = 1 if place else 1 + max(0, len(members) - told)
         for part in parts:
             add_finding(result.findings, replace(part, count=(part.count or 0) * weight))
         severe = severe and any(part.counts and severity_in(policy, rule, part) == "error" for part in parts)
     return severe
+
+
+def standing(finding: Finding, placement: Placement, members: Sequence[Any]) -> Finding:
+    """A finding about the first of these members whose remedies are for all of them."""
+    if not finding.remedies:
+        return finding
+    first, *others = (home(placement, member) for member in members)
+    return replace(finding, remedies=spread(finding.remedies, first, others))
 
 
 def counted(finding: Finding) -> Finding:
@@ -241,6 +250,7 @@ def add_finding(findings: list[Finding], new: Finding) -> None:
                 evidence=evidence,
                 count=(known.count or 0) + number,
                 ranks=known.ranks + new.ranks if new.mark in ("edge", "gpu") else known.ranks,
+                remedies=joined((*known.remedies, *new.remedies)),
             )
             return
     findings.append(

@@ -53,6 +53,15 @@ class Card(NamedTuple):
         """The best of its names."""
         return self.uuid or self.bus or ("a GPU" if self.nvml is None else f"GPU {self.nvml}")
 
+    @property
+    def words(self) -> str:
+        """Its index and the best of its names: `GPU 3 (GPU-...)`."""
+        return (
+            self.name
+            if self.nvml is None or not (self.uuid or self.bus)
+            else f"GPU {self.nvml} ({self.name})"
+        )
+
 
 class Seat(NamedTuple):
     """Where a rank lies."""

@@ -13,8 +13,8 @@ from topocheck.inventory import Inventory
 from topocheck.origin import Origin
 from topocheck.placed import placement_report
 from topocheck.plan import BASES, Plan
-from topocheck.ranges import first
 from topocheck.policy import NO_TERMS, Terms
+from topocheck.ranges import first
 from topocheck.report import InputReport, Report, WorldReport
 from topocheck.rule import Rule
 from topocheck.sentence import plural
@@ -38,7 +38,7 @@ def of_worlds(
     said = replaced(origin, said=(*origin.said, *assumed))
     if len(parts) == 1 and not parts[0].name:
         return None, said
-    return judge(plan, parts, inventory, rules, said, terms), said
+    return judge(plan, parts, inventory, rules, said, terms=terms), said
 
 
 def worlds_report(

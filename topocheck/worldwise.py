@@ -18,10 +18,11 @@ from topocheck.placement import Placement, join
 from topocheck.plan import BASES, Plan
 from topocheck.policy import NO_TERMS, Terms
 from topocheck.ranges import first
+from topocheck.remedy import joined as together
 from topocheck.replicas import Part, count_of, parts_of
 from topocheck.rule import Evidence, Finding, Rule, Verdict, read_at
 from topocheck.rules.hosts import shared_gpus, shared_name
-from topocheck.scope import Places, told_ranks
+from topocheck.scope import Places, names_ranks
 from topocheck.shares import NODES, Share, Shares, share_out
 from topocheck.verify import MOST_EVIDENCE, MOST_SUBJECTS, RuleResult, kind_of, run_rules
 from topocheck.worlds import role_of
@@ -74,6 +75,7 @@ def judge(
     inventory: Inventory,
     rules: Sequence[Rule[Any]],
     origin: Origin = NOTHING_TAKEN,
+    *,
     terms: Terms = NO_TERMS,
 ) -> Judgement:
     """Share the evidence out, run the rules for each world, join the answers.
@@ -298,7 +300,7 @@ def spell(names: Sequence[str], whole: int) -> str:
 def of_world(placement: Placement, name: str, subject: str) -> str:
     """A subject of a finding with its world: what a host has is its own whatever it carries."""
     places = placement.keep("places", Places)
-    if " of world " in subject or (told_ranks(subject) == [] and places.locate(subject).nodes):
+    if " of world " in subject or (not names_ranks(subject) and places.locate(subject).nodes):
         return subject
     return f"{subject} of world {name}"
 
@@ -344,6 +346,7 @@ def merged(known: Finding, same: Finding) -> Finding:
         known,
         subjects=subjects,
         evidence=tuple(dict.fromkeys((*known.evidence, *same.evidence)))[:MOST_EVIDENCE],
+        remedies=together((*known.remedies, *same.remedies)),
         count=max(len(subjects), max(counts) if set(same.evidence) <= set(known.evidence) else sum(counts)),
     )
 
@@ -359,5 +362,6 @@ def of_one_cause(told: Sequence[tuple[Finding, list[str]]], whole: int) -> Findi
             :MOST_SUBJECTS
         ],
         evidence=tuple(dict.fromkeys(e for finding, _ in told for e in finding.evidence))[:MOST_EVIDENCE],
+        remedies=together(remedy for finding, _ in told for remedy in finding.remedies),
         count=sum(finding.count or 1 for finding, _ in told),
     )

@@ -16,7 +16,7 @@ from topocheck.probes.capture.fabric_words import parse_cluster_uuid
 from topocheck.probes.capture.reading import Note, Reading, Text
 from topocheck.snapshot import SCHEMA, At, Fabric, FullSnapshot, Host, Identity, Source
 
-__all__ = ["KIND", "parse"]
+__all__ = ["DESCRIBED", "KIND", "NODE", "named_below", "parse"]
 
 KIND = "nvidia.com/gpu.clique"
 
@@ -88,10 +88,10 @@ def _labels(text: Text) -> Iterator[Label]:
             continue
         first = line.split(maxsplit=1)[0]
         inline = first if NODE.fullmatch(first) and not line[0].isspace() and found.start() > 0 else None
-        yield _label(number, inline or described or _named_below(text, number), found)
+        yield _label(number, inline or described or named_below(text, number), found)
 
 
-def _named_below(text: Text, number: int) -> str | None:
+def named_below(text: Text, number: int) -> str | None:
     """The `name` of the metadata that the label at this line belongs to: keys stand in alphabetical order.
 
     It is less indented than the label; a line that is less indented still ends the metadata.

@@ -36,6 +36,7 @@ ACCELERATE = re.compile(r"Distributed environment: [A-Z_]{2,40}\b")
 COLLECTIVE = re.compile(rf"\[r(?:ank)?{NUMBER}@([\w.:-]{{1,253}})\] .{{0,200}}\b(?:ws|world_size)={NUMBER}")
 CLIENTS = re.compile(rf"({NUMBER}/{NUMBER}) clients joined")
 UNSUPPORTED = re.compile(r"(\S.{2,80}) with CUDA capability (sm_\d{2,4}[a-z]?) is not compatible")
+AGAIN = re.compile(r"\] (?:Worker group|Detected \d{1,9} new nodes) .{0,200}will restart worker group")
 LOOPBACK = "Using the loopback address as fallback"
 WORLD = re.compile(rf"\b(?:world_size|WORLD_SIZE|MEMBER: \d{{1,9}}/|global_world_sizes=\[)[=: ]?{NUMBER}")
 
@@ -59,6 +60,7 @@ WORDS = (
     "world_size",
     "ws=",
     "clients joined",
+    "will restart worker group",
     "with CUDA capability",
     LOOPBACK,
     "[rank",
@@ -110,6 +112,8 @@ def agents(evidence: JobEvidence, text: Text, titles: list[Line]) -> None:
     starts = [whole(fields.get("restart_count", "")) or 0 for _, fields in blocks]
     found = []
     latest = max(starts, default=0)
+    if latest:
+        evidence.fact(titles[starts.index(latest)], "restart", latest)
     for (line, fields), start in zip(blocks, starts, strict=True):
         evidence.lines.update(range(line.number, line.number + len(fields) + 1))
         if start < latest:
@@ -216,6 +220,11 @@ def unsupported(evidence: JobEvidence, line: Line, match: re.Match[str]) -> None
     evidence.fact(line, "unsupported-gpu", match[2], match[1])
 
 
+def again(evidence: JobEvidence, line: Line, match: re.Match[str]) -> None:
+    """An agent that will start its workers once more (elastic/agent/server/api.py)."""
+    evidence.fact(line, "restart", message(line.text), again=True)
+
+
 STATEMENTS: tuple[tuple[str, re.Pattern[str], Callable[[JobEvidence, Line, re.Match[str]], None]], ...] = (
     ("GLOBAL_RANK: ", LIGHTNING, lightning),
     ("CUDA_VISIBLE_DEVICES: [", VISIBLE, visible),
@@ -224,4 +233,5 @@ STATEMENTS: tuple[tuple[str, re.Pattern[str], Callable[[JobEvidence, Line, re.Ma
     ("@", COLLECTIVE, collective),
     ("clients joined", CLIENTS, clients),
     ("with CUDA capability", UNSUPPORTED, unsupported),
+    ("will restart worker group", AGAIN, again),
 )

@@ -53,7 +53,7 @@ ENVIRONMENT = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     "CUDA_HOME": "/usr/local/cuda",
     "CUDA_MODULE_LOADING": "LAZY",
-    "GLOO_SOCKET_IFNAME": "bond0",
+    "GLOO_SOCKET_IFNAME": "eth0",
     "MASTER_ADDR": "r000n00.cluster.internal",
     "MASTER_PORT": "29500",
     "NCCL_ASYNC_ERROR_HANDLING": "1",
@@ -71,7 +71,7 @@ ENVIRONMENT = {
     "NCCL_IB_TIMEOUT": "22",
     "NCCL_NET_GDR_LEVEL": "PIX",
     "NCCL_NVLS_ENABLE": "1",
-    "NCCL_SOCKET_IFNAME": "bond0",
+    "NCCL_SOCKET_IFNAME": "eth0",
     "NCCL_TOPO_DUMP_FILE": "/run/nccl/topology.xml",
     "NVTE_FUSED_ATTN": "1",
     "OMP_NUM_THREADS": "12",
@@ -127,7 +127,7 @@ def snapshots(nodes: int, engine: str = "megatron") -> Iterator[bytes]:
             software=SOFTWARE,
             limits=LIMITS,
             verbs=verbs_of(server),
-            state=msgspec.Raw(msgspec.json.encode(state_of(server, host, address, pids))),
+            state=state_of(server, host, address, pids),  # type: ignore[arg-type]  # with its counters
         )
         yield msgspec.json.encode(snapshot) + b"\n"
 

@@ -158,10 +158,11 @@ def shown(run: str, retries: int, env: Mapping[str, str]) -> tuple[bytes, str]:
     """Snapshot of this node, sealed, and the name of its entry."""
     # Imported here: what reads a machine is needed once, and not by whoever only asks for help.
     from topocheck.gather.seal import sealed  # noqa: PLC0415
+    from topocheck.plugins import PROBES, names  # noqa: PLC0415
     from topocheck.probes.node.probe import Request, read_node  # noqa: PLC0415
     from topocheck.probes.node.roots import Roots  # noqa: PLC0415
 
-    request = Request(roots=Roots.real(), run=run)
+    request = Request(roots=Roots.real(), run=run, plugins=names(PROBES))
     snapshot = read_node(request)
     for _ in range(retries):
         if not unsettled(snapshot):

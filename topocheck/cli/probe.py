@@ -14,7 +14,7 @@ from topocheck.cli.streams import show
 from topocheck.errors import UsageError
 from topocheck.gather.seal import sealed
 from topocheck.plugins import PROBES as OFFERED
-from topocheck.plugins import offers
+from topocheck.plugins import names as names_of
 from topocheck.probes.node.probe import PROBES, Request, read_node
 from topocheck.probes.node.roots import Roots
 
@@ -31,15 +31,10 @@ class ProbeName(click.Choice):  # type: ignore[type-arg]  # generic from click 8
         """The name; what is installed is looked up only for one that is not topocheck's."""
         if value in PROBES:
             return value
-        return click.Choice(sorted({*PROBES, *added()})).convert(value, param, ctx)
+        return click.Choice(sorted({*PROBES, *names_of(OFFERED)})).convert(value, param, ctx)
 
 
 NAMES = ProbeName(sorted(PROBES))
-
-
-def added() -> frozenset[str]:
-    """Names of the probes that other packages add."""
-    return frozenset(offer.name for offer in offers(OFFERED))
 
 
 @click.command()
@@ -88,7 +83,7 @@ def probe(  # noqa: PLR0917 - one parameter an option
         pids=pid,
         workers=processes,
         model=model,
-        plugins=frozenset(only or added()) - frozenset(skip),
+        plugins=frozenset(only or names_of(OFFERED)) - frozenset(skip),
     )
     if not request.names | request.plugins:
         raise UsageError("--only and --skip leave no probe to ask")

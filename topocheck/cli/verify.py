@@ -48,12 +48,23 @@ AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 )
 @click.option("--run", metavar="ID", help="Evidence of another run does not count (EV003).")
 @click.option("--max-age", metavar="DURATION", help="Older evidence does not count (EV003): 90s, 10m, 2h.")
-@click.option("--policy", "policy_path", metavar="FILE", help="Policy and waivers; wins over the plan's policy.")
+@click.option("--policy", "policy_path", metavar="FILE", help="Policy and waivers; wins over the plan's.")
 @click.option(
     "--baseline",
     "baseline_path",
     metavar="REPORT",
     help="JSON report of an earlier run: what it found already shows and does not count.",
+)
+@click.option(
+    "--since",
+    metavar="EARLIER",
+    help="Report of --json, snapshots or a folder of an earlier look: what moved since is an error (OBS005). "
+    "It compares the job; --baseline compares findings.",
+)
+@click.option(
+    "--after-recovery",
+    is_flag=True,
+    help="All evidence is of after a restart: does the job work again (OBS007)?",
 )
 @click.option("--exit-zero", is_flag=True, help="Report only: exit 0 whatever the verdict.")
 @click.option("--at", metavar="TIME", help="The `now` of the run, RFC 3339  [default: the clock]")
@@ -73,6 +84,8 @@ def verify(  # noqa: PLR0917 - one parameter an option
     max_age: str | None,
     policy_path: str | None,
     baseline_path: str | None,
+    since: str | None,
+    after_recovery: bool,
     exit_zero: bool,
     at: str | None,
     colour: bool | None,
@@ -95,7 +108,7 @@ def verify(  # noqa: PLR0917 - one parameter an option
         site=None if policy_path is None else read_site(policy_path),
         baseline=None if baseline_path is None else read_baseline(baseline_path),
     )
-    expect, now = expected(declared.plan, run, max_age), moment(at)
+    expect, now = expected(declared.plan, run, max_age, recovered=after_recovery), moment(at)
     policy = merged(Policy() if declared.plan is None else declared.plan.policy, declared.site)
     gate = Gate(fail_on, min_basis or policy.min_basis or "predicted", exit_zero)
     report = check(
@@ -106,6 +119,7 @@ def verify(  # noqa: PLR0917 - one parameter an option
         whole=bool(wanted) or verbose,
         digests=bool(wanted),
         admission=Admission(expect, now),
+        since=since,
     )
     write_outputs(report, wanted, colour=colour_wanted(colour), verbose=verbose)
     return report.exit_code
@@ -125,11 +139,12 @@ def declared_by(path: str | None, command: tuple[str, ...] | None, nodes: str | 
     return Declared(None, nodes=None if nodes is None else read_nodes(nodes))
 
 
-def expected(plan: Plan | None, run: str | None, max_age: str | None) -> Expect:
+def expected(plan: Plan | None, run: str | None, max_age: str | None, *, recovered: bool = False) -> Expect:
     """What the evidence must be to count: options go before the plan's own words."""
     asked = Expect() if plan is None else plan.expect
     age = asked.max_age_s if max_age is None else seconds_of(max_age)
-    return Expect(run=asked.run if run is None else run, max_age_s=age)
+    run = asked.run if run is None else run
+    return Expect(run=run, max_age_s=age, recovered=recovered or asked.recovered)
 
 
 def seconds_of(words: str) -> int:
@@ -163,12 +178,18 @@ def check(
     whole: bool,
     digests: bool,
     admission: Admission = EVERYTHING,
+    since: str | None = None,
 ) -> Report:
     """Gather, place, run the rules, report. `whole` adds the placement table."""
     gc.disable()  # evidence is frozen and has no cycles: collecting it again and again only costs
     try:
         inventory = Inventory()
         inventory.admission = admission
+        if since is not None:
+            # Imported only where it is asked for: it brings in what reads launch commands.
+            from topocheck.gather.earlier import read_whereabouts  # noqa: PLC0415
+
+            inventory.earlier = read_whereabouts(since)
         inputs = gather(arguments(evidence), inventory, digests=digests)
         return answer(declared, inventory, inputs, gate, at=at, whole=whole)
     finally:

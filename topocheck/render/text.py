@@ -212,7 +212,7 @@ def basis_line(report: Report) -> str:
 
 
 def count_rules(counts: Counts) -> str:
-    """Rules of each kind; every kind is named so that zero is seen to be zero, save what policy alone brings."""
+    """Rules of each kind; every kind is named so that zero is seen to be zero, save what policy brings."""
     required = f" ({counts.required_unknown} required)" if counts.required_unknown else ""
     deselected = f", {counts.deselected} deselected" if counts.deselected else ""
     return (

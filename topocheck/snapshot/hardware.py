@@ -110,8 +110,8 @@ class PciNode(Record, frozen=True, kw_only=True):
     """Access control that is on at a bridge, in lspci's words (ReqRedir sends peer traffic through the
     root complex); () is none."""
     iommu: str | None = None
-    """Type of its IOMMU group: `identity` leaves peer traffic alone, `DMA` and `DMA-FQ` translate; `none` on a
-    machine that has no groups."""
+    """Type of its IOMMU group: `identity` leaves peer traffic alone, `DMA` and `DMA-FQ` translate; `none`
+    on a machine that has no groups."""
 
 
 class LinkMatrix(Record, frozen=True, kw_only=True):

@@ -218,19 +218,24 @@ class JobFact(Record, frozen=True, kw_only=True):
     device                      name: coordinates, value: index of the physical GPU that they drive
     nvlink-domain               name: global rank, value: cluster UUID and clique of its GPU's NVLink fabric,
                                 32 hex digits, a dot and a number; all zero means none beyond the host
+    switch-nodes                name: who says it, a slash and a switch, `slurm/leaf0`, value: hosts that hang on it
+    switch-links                name: such a switch, value: others that it is joined to, those below it in a tree
     group-spans-nodes           name: axis, value: the engine's own words
     reserved-gpus               name: node, value: number of GPUs that the scheduler gave the job there
     bundles                     name: node that one is pinned to, value: number of Ray bundles waited for
     gpu-models                  value: distinct models in one node, `A, B`
     unsupported-gpu             name: model, value: `sm_120`, which the job's PyTorch was not built for
     group-init                  name: coordinates of a rank, value: begin or end of the building of its groups
-    free-memory                 name: coordinates of a rank, value: GB left on its GPU after loading the weights
+    free-memory                 name: coordinates of a rank, value: GB left on its GPU with the weights loaded
     kv-tokens                   value: tokens that the KV cache holds
     first-gpu                   name: a replica, value: number of its first GPU, base_gpu_id not counted
     store-clients               value: `2/8`, clients that had joined when a rendezvous store gave up
     device-error                name: host if known, value: a rank whose device number is invalid
     refused                     value: the engine's own words when it refused to start
     abort                       value: the line by which initialisation ended
+    restart                     value: how many times the launcher started its workers again, or its words
+    request-done, request-failed  name: path of the request, value: status by which the server answered it
+    step-done                   value: number of a training step that ended
     """
 
     kind: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from acme_checks.probe import FILE, NAME
-
 from topocheck.ask import Ask
 from topocheck.kinds import by_kind
 from topocheck.placement import Node, Placement
@@ -29,8 +28,8 @@ def coolant_is_cool(ask: Ask, node: Node) -> Iterator[Finding]:
         degrees = facts["inlet_celsius"]
         if degrees > WARMEST:
             yield Finding(
-                message=f"the coolant enters {node} with {degrees:g} C: its GPUs slow down from {WARMEST:g} C on, "
-                "and the others wait for them",
+                message=f"the coolant enters {node} with {degrees:g} C: GPUs slow down from {WARMEST:g} C on"
+                ", and the others wait for them",
                 fix="look at the pump of the rack, or take the node out of the job",
                 cause="coolant too warm",
                 subjects=(node.name,),
