@@ -10,6 +10,7 @@ from topocheck.ask import Ask
 from topocheck.kinds import by_kind, kinds
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
+from topocheck.remedy import Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
 from topocheck.snapshot import JobFact
 from topocheck.subjects import Load, loads
@@ -126,6 +127,7 @@ def order_is_unambiguous(ask: Ask, node: Node) -> Iterator[Finding]:
             fix=f"set {ORDER}={BY_BUS} in the environment of every rank",
             cause="order of devices",
             subjects=(node.name,),
+            remedies=(Variable(name=ORDER, value=BY_BUS),),
             evidence=(
                 *evidence,
                 *(read_at(at, f"models: {text}") for at, text in lines),

@@ -75,7 +75,7 @@ def networked(placement: Placement) -> Situations[Node] | NotApplicable:
         return NotApplicable("the job has one node")
     if in_one_domain(placement, placement.nodes[:2]) and in_one_domain(placement, placement.nodes):
         return NotApplicable("all nodes lie in one NVLink domain")
-    return within_nodes(placement) or placement.keep("RDMA by wish", lambda p: that_may_use(p, by_reach(p)))
+    return within_nodes(placement) or that_may_use(placement, placement.keep("nodes by reach", by_reach))
 
 
 def by_reach(placement: Placement) -> dict[Hashable, list[Node]]:
@@ -267,7 +267,7 @@ def peers(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes whose GPUs send to NICs, or to GPUs over PCIe."""
     if placement.world == 1:
         return NotApplicable("one rank")
-    found = by_reach(placement)
+    found = placement.keep("nodes by reach", by_reach)
     inside = within_nodes(placement) is not None or placement.expected == 1
     if inside and all(by_nvlink(placement, nodes[0]) for nodes in found.values()):
         return NotApplicable("no group crosses nodes, and NVLink joins the GPUs of each")

@@ -236,6 +236,9 @@ def linked_loads(placement: Placement) -> dict[Hashable, list[Load]]:
         for load in alike:
             speaks = load.node is not None and load.node.index in placement.facts_by_node
             found.setdefault((key, load.node.index if load.node and speaks else None), []).append(load)
+    for place, facts in placement.facts_by_node.items():
+        if place not in placement.ranks_on and any(fact.kind == "p2p-disabled" for fact in facts):
+            found["told", place] = [Load(placement.nodes[place], (), ())]  # it stopped before it had ranks
     return found
 
 

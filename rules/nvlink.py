@@ -9,6 +9,7 @@ from topocheck.hardware import Link, Shape
 from topocheck.models import has_fabric, nvlinks_by_design, spans_hosts
 from topocheck.placement import Node, Placement
 from topocheck.ranges import fold
+from topocheck.remedy import Exclude
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule
 from topocheck.snapshot import Fabric
 from topocheck.subjects import Load, loads, without_nvlink
@@ -148,6 +149,7 @@ def short_of_links(node: Node, gpu: int, ranks: list[int], fact: str, severity: 
         severity=severity,
         ranks=tuple(ranks),
         mark="gpu",
+        remedies=(Exclude(nodes=(node.name,)),) if severity == "error" else (),
     )
 
 
@@ -207,6 +209,7 @@ def fabric_is_ready(ask: Ask, load: Load) -> Iterator[Finding]:
             evidence=tuple(wrong.values()),
             ranks=load.ranks,
             mark="gpu",
+            remedies=(Exclude(nodes=(node.name,)),),
         )
 
 

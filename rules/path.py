@@ -11,9 +11,10 @@ from topocheck.ask import Ask, Device
 from topocheck.domain import in_one_domain
 from topocheck.launched import narrow_tasks
 from topocheck.models import has_nvlink, nvlinks_by_design
-from topocheck.ncclvalues import level_of, number_of, reaches
+from topocheck.ncclvalues import level_of, number_of, reaches, unset_value
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
+from topocheck.remedy import Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
 from topocheck.settings import Setting, is_listed, setting_kind, settings_of
 from topocheck.snapshot import Limits
@@ -190,6 +191,7 @@ def cut(group: TensorGroup, node: Node, setting: Setting, *, path: str, instead:
         subjects=(str(group),),
         evidence=(setting.evidence,),
         ranks=tuple(group.ranks),
+        remedies=(Variable(name=setting.name, value=unset_value(setting.name)),),
     )
 
 

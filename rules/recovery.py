@@ -28,7 +28,7 @@ CAUSES: dict[Kind, tuple[str, str]] = {
     "node": ("a node is another machine", "if it was exchanged on purpose, take a new baseline"),
     "rank": (
         "ranks lie elsewhere",
-        "start the ranks where they were (hostfile order, node ranks); if it is meant so, take a new baseline",
+        "start the ranks where they were (hostfile order, node ranks); if that is meant, take a new baseline",
     ),
     "gpu": ("GPUs are others", "check the card, and what names GPUs by index or UUID: CUDA_VISIBLE_DEVICES"),
     "link": ("links changed", "drain the node and check its NVLinks: they were better, or otherwise, before"),

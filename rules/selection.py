@@ -12,10 +12,12 @@ from topocheck.gidtable import default_fault, fault_at, parse_index, speaks_roce
 from topocheck.hca import Hca, is_up
 from topocheck.hcafaults import Devices, Fault, filter_faults, perhaps_more
 from topocheck.kinds import by_kind
-from topocheck.needed import HcaSetting, hca_settings, need_kind, needed
+from topocheck.meetingnet import meeting_interface
+from topocheck.needed import HcaSetting, hca_settings, meant_hcas, need_kind, needed
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rdma import rdma_kind, that_may_use
+from topocheck.remedy import Remedy, Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule
 from topocheck.settings import Setting, is_unset, setting_kind, settings_of
 from topocheck.snapshot import Port
@@ -221,7 +223,7 @@ def filter_selects_what_is_meant(ask: Ask, node: Node) -> Iterator[Finding]:
     for value in values:
         found = list(filter_faults(value.filter, devices, whole=whole))
         for fault in found if devices or not whole else ():
-            yield misses(node, value, fault, devices)
+            yield misses(ask.placement, node, value, fault, devices)
         if devices and not whole and not found:
             ask.gap("whether there are other RDMA devices", [node.name], PROBE, part="nics")
         if silent := perhaps_more(value.filter, devices):
@@ -245,8 +247,10 @@ def devices_of(placement: Placement, node: Node) -> tuple[dict[str, tuple[Port, 
     return found, node.machine is not None and node.machine.coverage.nics == "all"
 
 
-def misses(node: Node, value: HcaSetting, fault: Fault, devices: Devices) -> Finding:
+def misses(placement: Placement, node: Node, value: HcaSetting, fault: Fault, devices: Devices) -> Finding:
     """The finding about one value."""
+    names = meant_hcas(placement, node) if fault.value is None else ()
+    right = fault.value or ("=" + ",".join(names) if names else None)
     return Finding(
         message=f"{value.filter} on {node} {fault.words}",
         fix=fault.fix,
@@ -257,6 +261,7 @@ def misses(node: Node, value: HcaSetting, fault: Fault, devices: Devices) -> Fin
             Evidence(source=sources(node, "RDMA devices"), fact=f"devices: {first(devices, 12)}"),
         ),
         severity=fault.severity,
+        remedies=() if right is None else (Variable(name=HCA, value=right, nodes=(node.name,)),),
     )
 
 
@@ -301,6 +306,7 @@ def interface_is_there(ask: Ask, node: Node) -> Iterator[Finding]:
             subjects=(node.name,),
             evidence=sockets.evidence,
             severity=trouble.severity,
+            remedies=to_meet(ask.placement, node, variable),
         )
     if sockets.gloo_fell_back:
         ask.gap(f"the interface that Gloo should take ({GLOO})", [node.name], PROBE, because="ID014")
@@ -308,6 +314,14 @@ def interface_is_there(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.gap(f"{NCCL} of the ranks", [node.name], PROBE, part="environment")
     if "interfaces" in sockets.lacks:
         ask.gap("network interfaces and their addresses", [node.name], PROBE, part="network")
+
+
+def to_meet(placement: Placement, node: Node, variable: str) -> tuple[Remedy, ...]:
+    """The interface by which all nodes can meet, in the way in which NCCL or Gloo takes an exact name."""
+    name = meeting_interface(placement, node)
+    if name is None:
+        return ()
+    return (Variable(name=variable, value=f"={name}" if variable == NCCL else name, nodes=(node.name,)),)
 
 
 RULES = (gid_is_usable, filter_selects_what_is_meant, interface_is_there)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from topocheck.ask import Ask
@@ -18,11 +19,14 @@ from topocheck.ncclvalues import (
     effective,
     is_number,
     level_of,
+    meant,
     number_of,
+    unset_value,
 )
 from topocheck.needed import hca_settings, needed
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
+from topocheck.remedy import Remedy, Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
 from topocheck.settings import Setting, is_listed, names_set, setting_kind, settings_of
 from topocheck.snapshot import LogFact, NcclFile, Port
@@ -61,7 +65,8 @@ def variables_agree(ask: Ask, placement: Placement) -> Iterator[Finding]:
         if name in names:
             found = split_nodes(placement, partial(comes_to, placement, name=name))
             if found.odd or any(len(value) > 1 for value, _ in found.groups):
-                yield differing(name, found, "NCCL then builds other paths on some ranks, and hangs or slows")
+                why = "NCCL then builds other paths on some ranks, and hangs or slows"
+                yield replace(differing(name, found, why), remedies=as_most(placement, name, found))
     for name, select in SELECTS:
         if name in names:
             yield from selections(ask, placement, name, select)
@@ -80,7 +85,7 @@ def comes_to(placement: Placement, node: Node, name: str) -> Values | None:
 
 def spelled(value: Values) -> str:
     """Values of one node."""
-    return " and ".join(sorted(value)) or "nothing"
+    return " and ".join(part[:100] for part in sorted(value)) or "nothing"
 
 
 def differing(name: str, found: Split[Values], why: str) -> Finding:
@@ -95,6 +100,14 @@ def differing(name: str, found: Split[Values], why: str) -> Finding:
         subjects=tuple(node.name for node in found.odd or torn),
         evidence=found.evidence(name, spelled),
     )
+
+
+def as_most(placement: Placement, name: str, found: Split[Values]) -> tuple[Remedy, ...]:
+    """The value of most nodes for all; () where there is no majority, or its ranks differ themselves."""
+    if not found.usual or len(found.groups[0][0]) > 1:
+        return ()
+    values = settings_of(placement, found.groups[0][1][0], name)
+    return (Variable(name=name, value=values[0].value if values else unset_value(name)),)
 
 
 def selections(ask: Ask, placement: Placement, name: str, select: Select) -> Iterator[Finding]:
@@ -207,6 +220,7 @@ def misread(name: str, value: str) -> str:
 
 def ignored(node: Node, setting: Setting, words: str) -> Finding:
     """The finding of one value."""
+    value = meant(setting.name, setting.value)
     return Finding(
         message=f"{setting} on {node} {words}, so that what was meant is not in force there",
         fix=f"write {setting.name} as NCCL reads it: numbers as 0 or 1, path types as LOC, NVL, PIX, PXB, "
@@ -214,6 +228,7 @@ def ignored(node: Node, setting: Setting, words: str) -> Finding:
         cause=str(setting),
         subjects=(node.name,),
         evidence=(setting.evidence,),
+        remedies=() if value is None else (Variable(name=setting.name, value=value),),
     )
 
 
@@ -320,8 +335,8 @@ def replacements(
             continue
         yield replaced(
             node,
-            f"the {kind} file {path} replaces what NCCL finds out itself on {node}: if it is of another "
-            "machine or older than this one, GPUs and NICs are paired wrongly",
+            f"the {kind} file {path[:200]} replaces what NCCL finds out itself on {node}: if it is of "
+            "another machine or older than this one, GPUs and NICs are paired wrongly",
             evidence=(evidence,),
             cause=f"{kind} file",
         )

@@ -12,6 +12,7 @@ from topocheck.kinds import by_kind, kinds
 from topocheck.majority import Split, split
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
+from topocheck.remedy import Exclude, Remedy
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
 from topocheck.snapshot import JobFact, ModelFiles, Software
 
@@ -32,7 +33,14 @@ def whole_job(placement: Placement) -> Situations[Placement] | NotApplicable:
 
 
 def compared(
-    ask: Ask, what: str, found: Split[str], supply: str, fix: str, *, part: str = "software"
+    ask: Ask,
+    what: str,
+    found: Split[str],
+    supply: str,
+    fix: str,
+    *,
+    part: str = "software",
+    remedies: tuple[Remedy, ...] = (),
 ) -> Iterator[Finding]:
     """A finding where nodes differ, a gap for those that are silent."""
     ask.know()
@@ -45,6 +53,7 @@ def compared(
             cause=f"{what} differs",
             subjects=tuple(node.name for node in found.odd),
             evidence=found.evidence(what),
+            remedies=remedies,
         )
 
 
@@ -269,7 +278,9 @@ def no_odd_node(ask: Ask, placement: Placement) -> Iterator[Finding]:
 
     found = split(placement, whole)
     fix = "take the odd node out of the job, or repair it; if it is meant so, waive this for it"
-    yield from compared(ask, "hardware", found, PROBE, fix, part="gpus")
+    odd = tuple(node.name for node in found.odd) if found.usual else ()
+    remedies = (Exclude(nodes=odd),) if odd else ()
+    yield from compared(ask, "hardware", found, PROBE, fix, part="gpus", remedies=remedies)
 
 
 RULES = (

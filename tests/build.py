@@ -45,6 +45,7 @@ from topocheck.snapshot import (
     Source,
 )
 from topocheck.verify import RuleResult, run_rules
+from topocheck.whereabouts import whereabouts_of
 from topocheck.worldreport import of_worlds, worlds_report
 
 __all__ = [
@@ -355,10 +356,14 @@ def inventory(*snapshots: FullSnapshot, admission: Admission = Admission()) -> I
     return found
 
 
-def placed(text: str | Plan, *snapshots: FullSnapshot) -> Placement:
-    """Plan and evidence joined."""
+def placed(text: str | Plan, *snapshots: FullSnapshot, since: Sequence[FullSnapshot] = ()) -> Placement:
+    """Plan and evidence joined; `since` is the evidence of an earlier look."""
     declared = plan(text) if isinstance(text, str) else text
-    return place(declared, inventory(*snapshots, admission=Admission(declared.expect, AT)))
+    known = inventory(*snapshots, admission=Admission(declared.expect, AT))
+    if since:
+        then = place(declared, inventory(*since))
+        known.earlier = whereabouts_of("earlier.json", then.inventory.machines, [then])
+    return place(declared, known)
 
 
 def results(placement: Placement) -> dict[str, RuleResult]:
@@ -367,16 +372,20 @@ def results(placement: Placement) -> dict[str, RuleResult]:
 
 
 def report(
-    text: str | Plan, *snapshots: FullSnapshot, gate: Gate | None = None, whole: bool = False
+    text: str | Plan,
+    *snapshots: FullSnapshot,
+    gate: Gate | None = None,
+    whole: bool = False,
+    since: Sequence[FullSnapshot] = (),
 ) -> Report:
-    """What verify says; `whole` adds the placement table."""
+    """What verify says; `whole` adds the placement table, `since` is the evidence of an earlier look."""
     declared = plan(text) if isinstance(text, str) else text
     if declared.worlds != 1:
         known = inventory(*snapshots, admission=Admission(declared.expect, AT))
         judgement, _ = of_worlds(declared, known, RULES, NOTHING_TAKEN)
         if judgement is not None:
             return worlds_report(judgement, [], at=AT, gate=gate or Gate(), whole=whole)
-    placement = placed(declared, *snapshots)
+    placement = placed(declared, *snapshots, since=since)
     answers = run_rules(RULES, placement)
     found = build_report(placement, answers, [], at=AT, gate=gate or Gate())
     if whole:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import made_capacity
 import made_devices
 import made_direct
+import made_edges
 import made_evidence
 import made_experts
 import made_fabric
@@ -19,6 +20,7 @@ import made_occupancy
 import made_path
 import made_ports
 import made_rails
+import made_recovery
 import made_selection
 import made_settings
 import made_versions
@@ -67,6 +69,8 @@ class Job:
 
     plan: str
     evidence: Sequence[FullSnapshot] = ()
+    since: Sequence[FullSnapshot] = ()
+    """Evidence of an earlier look."""
 
 
 @dataclass(frozen=True)
@@ -469,6 +473,7 @@ CASES |= {
         made_capacity,
         made_devices,
         made_direct,
+        made_edges,
         made_evidence,
         made_experts,
         made_fabric,
@@ -477,6 +482,7 @@ CASES |= {
         made_path,
         made_ports,
         made_rails,
+        made_recovery,
         made_selection,
         made_settings,
         made_versions,

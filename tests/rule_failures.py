@@ -14,6 +14,7 @@ from typing import Any
 import made_capacity
 import made_devices
 import made_direct
+import made_edges
 import made_evidence
 import made_experts
 import made_fabric
@@ -22,6 +23,7 @@ import made_occupancy
 import made_path
 import made_ports
 import made_rails
+import made_recovery
 import made_selection
 import made_settings
 import made_versions
@@ -62,6 +64,7 @@ from topocheck.snapshot import (
     Source,
 )
 from topocheck.verify import run_rules
+from topocheck.whereabouts import whereabouts_of
 from topocheck.worldreport import of_worlds, worlds_report
 
 __all__ = ["FAILURES", "HEALTHY", "Job", "quoted", "reported"]
@@ -90,6 +93,8 @@ class Job:
 
     plan: str
     snapshots: Sequence[FullSnapshot] = field(default_factory=tuple)
+    since: Sequence[FullSnapshot] = ()
+    """Evidence of an earlier look."""
 
 
 def reported(job: Job) -> Report:
@@ -102,6 +107,12 @@ def reported(job: Job) -> Report:
         judgement, _ = of_worlds(plan, inventory, RULES, NOTHING_TAKEN)
         if judgement is not None:
             return worlds_report(judgement, [], at=now, gate=Gate(), whole=False)
+    if job.since:
+        then = Inventory()
+        for snapshot in job.since:
+            then.add(undecoded(snapshot))
+        placement = place(plan, then)
+        inventory.earlier = whereabouts_of("earlier.json", then.machines, [placement])
     placement = place(plan, inventory)
     return build_report(placement, run_rules(RULES, placement), [], at=now, gate=Gate("error", "predicted"))
 
@@ -440,6 +451,7 @@ FAILURES: dict[str, Job] = {
         made_capacity,
         made_devices,
         made_direct,
+        made_edges,
         made_evidence,
         made_experts,
         made_fabric,
@@ -448,6 +460,7 @@ FAILURES: dict[str, Job] = {
         made_path,
         made_ports,
         made_rails,
+        made_recovery,
         made_selection,
         made_settings,
         made_versions,

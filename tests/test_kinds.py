@@ -61,6 +61,16 @@ def test_a_node_that_shows_something_else_is_a_kind_of_its_own(odd: FullSnapshot
     assert sum(map(len, found)) == 4
 
 
+def test_pods_that_differ_by_their_containers_id_alone_are_one_kind() -> None:
+    views = [
+        msgspec.structs.replace(
+            view, limits=Limits(scope="container", memlock_bytes=-1, container=f"{n}" * 64)
+        )
+        for n, view in enumerate(nodes())
+    ]
+    assert names(*views) == [list(NAMES)]
+
+
 def test_nodes_that_nobody_saw_are_one_kind() -> None:
     assert names(nodes()[0]) == [["node-a"], ["node 1", "node 2", "node 3"]]
 

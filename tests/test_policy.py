@@ -214,10 +214,7 @@ def test_a_waiver_of_one_world_leaves_the_other() -> None:
     counting = [finding for finding in answer(found, "ID001").findings if finding.counts]
     assert counting
     assert not any("world 1" in finding.message for finding in counting)
-    assert {subject for finding in counting for subject in finding.subjects} == {
-        "rank 2 of world 0",
-        "rank 3 of world 0",
-    }
+    assert {subject for finding in counting for subject in finding.subjects} == {"rank 3 of world 0"}
 
 
 def test_what_worlds_do_to_each_other_can_be_waived_without_a_scope_only() -> None:

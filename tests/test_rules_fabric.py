@@ -224,6 +224,16 @@ def test_nccls_own_warning_is_told_here_and_not_as_an_abort() -> None:
     assert answer(whole, "OBS006").findings == []
 
 
+def test_a_warning_is_told_though_the_job_stopped_before_its_ranks_were_seen() -> None:
+    facts = [
+        fact("p2p-disabled", "NVLINK GPUs 2 and 3"),
+        fact("abort", "P2P is disabled between NVLINK", line=6),
+    ]
+    assert "NVLINK GPUs 2 and 3" in text_of(of("NV005", *pair(), log("node-a", facts=facts)))
+    alone = log("node-a", comm("0xfeed", [0, 1], size=2), facts=facts)
+    assert "NVLINK GPUs 2 and 3" in text_of(of("NV005", alone))
+
+
 def test_gpus_that_no_rank_uses_are_left_alone() -> None:
     views = [snap("node-a", [0, 1], size=4, refused=[(2, 3)]), snap("node-b", [2, 3], size=4)]
     text = TWO.replace("tensor: 4", "tensor: 2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import made_direct
+import made_edges
 import made_experts
 import made_fabric
 import made_limits
@@ -51,6 +52,7 @@ WARNINGS = {
     "OBS009",
     *made_direct.WARNINGS,
     *made_fabric.WARNINGS,
+    *made_edges.WARNINGS,
     *made_experts.WARNINGS,
     *made_limits.WARNINGS,
     *made_path.WARNINGS,
@@ -66,7 +68,7 @@ BY_PLAN = {"TP005", "PP002", "PP007", "PP009"}
 
 
 def verdict(rule: str, job: Job) -> RuleReport:
-    return answer(report(job.plan, *job.evidence), rule)
+    return answer(report(job.plan, *job.evidence, since=job.since), rule)
 
 
 def test_every_rule_has_its_cases_and_no_case_lacks_its_rule() -> None:
@@ -121,7 +123,7 @@ def test_a_finding_names_what_it_is_about_where_it_was_read_and_what_to_change(r
 @pytest.mark.parametrize("rule", sorted(CASES))
 def test_a_rule_is_undecided_where_its_evidence_is_missing(rule: str) -> None:
     job = CASES[rule].undecided
-    whole = report(job.plan, *job.evidence)
+    whole = report(job.plan, *job.evidence, since=job.since)
     found = answer(whole, rule)
     assert (found.verdict, found.findings) == ("unknown", [])
     if found.subjects:

@@ -31,6 +31,8 @@ class Fault:
     """What is wrong, to follow `NCCL_IB_HCA=... on node-a`."""
     fix: str
     severity: Literal["error", "warning"] = "error"
+    value: str | None = None
+    """The value that says what is meant, where it can be told."""
 
 
 def filter_faults(value: HcaFilter, devices: Devices, *, whole: bool) -> Iterator[Fault]:
@@ -53,6 +55,7 @@ def misspelt(value: HcaFilter, odd: Sequence[HcaEntry]) -> Fault:
         f"has {first(repr(str(entry)) for entry in odd)} in its list: `^` and `=` count once, in front of "
         "the whole list, and blanks belong to the names, so that entry stands for no device",
         f"set NCCL_IB_HCA to `{marks}{clean}`",
+        value=f"{marks}{clean}",
     )
 
 
@@ -107,6 +110,7 @@ def excluding(value: HcaFilter, devices: Devices, *, whole: bool) -> Iterator[Fa
             f"leaves out {first(others)} too, which begin with {name}",
             f"ask for exact names: set NCCL_IB_HCA to `^={','.join(map(str, value.entries))}`",
             "warning",
+            f"^={','.join(map(str, value.entries))}",
         )
 
 
@@ -135,6 +139,7 @@ def choosing(value: HcaFilter, devices: Devices, *, whole: bool) -> Iterator[Fau
             "selects more",
             f"selects {first(others)} too, which begin with {name}",
             f"ask for exact names: set NCCL_IB_HCA to `={','.join(map(str, value.entries))}`",
+            value=f"={','.join(map(str, value.entries))}",
         )
 
 

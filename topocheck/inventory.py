@@ -242,7 +242,12 @@ class Inventory:
             machine.states += ((state, ties),)
         if snapshot.limits != NO_LIMITS:
             limits = one(snapshot.limits, snapshot.limits)
-            machine.limits += () if limits in machine.limits else (limits,)
+            if limits not in machine.limits:
+                machine.limits += (limits,)
+                alike = (
+                    limits if limits.container is None else msgspec.structs.replace(limits, container=None)
+                )
+                machine.limits_alike += (one(alike, alike),)
         if snapshot.verbs is not None:
             verbs = one(snapshot.verbs, snapshot.verbs)
             machine.verbs += () if verbs in machine.verbs else (verbs,)

@@ -49,6 +49,8 @@ class Machine:
     """What changes by itself, by view, with the map from the snapshot's GPU ordinals to this machine's."""
     limits: tuple[Limits, ...] = ()
     """Limits, each with its scope; equal ones are one object over all machines."""
+    limits_alike: tuple[Limits, ...] = ()
+    """The same without the container's id, so that equal pods are alike; equal ones are one object."""
     verbs: tuple[Verbs, ...] = ()
     """Means of RDMA, each with its scope; equal ones are one object over all machines."""
     files: tuple[NcclFile, ...] = ()

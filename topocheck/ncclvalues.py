@@ -18,8 +18,10 @@ __all__ = [
     "effective",
     "is_number",
     "level_of",
+    "meant",
     "number_of",
     "reaches",
+    "unset_value",
 ]
 
 LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
@@ -68,6 +70,8 @@ WORDS = (
 """Variables whose values are words, and that change the path or its shape."""
 ONE_ONLY = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 """Numbers that are compared with 1: any other is as good as none."""
+SPOKEN = {"true": "1", "yes": "1", "on": "1", "false": "0", "no": "0", "off": "0"}
+"""Words for numbers."""
 
 
 def number_of(text: str) -> int:
@@ -94,6 +98,23 @@ def level_of(text: str) -> str | None:
     if text[:1].isascii() and text[:1].isdigit():
         return OLD_LEVELS[max(0, min(number_of(text), len(OLD_LEVELS) - 1))]
     return None
+
+
+def meant(name: str, value: str) -> str | None:
+    """The value that whoever wrote `value` means, as NCCL reads it; None where that cannot be told."""
+    word = value.strip(" \t\"'")
+    if name in LEVEL_NAMES:
+        return word.upper() if level_of(value) is None and word.upper() in LEVELS else None
+    if word.lower() in SPOKEN:
+        return SPOKEN[word.lower()]
+    if name in ONE_ONLY and number_of(value) not in {0, 1}:
+        return "1"
+    return word if word != value and is_number(word) else None
+
+
+def unset_value(name: str) -> str | None:
+    """What is the same as not to set a variable, and wins over nccl.conf; None where only unsetting is."""
+    return str(DEFAULTS[name]) if name in DEFAULTS else None
 
 
 def reaches(level: str, link: str) -> bool:

@@ -10,7 +10,7 @@ and storage has NICs of its own.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -26,6 +26,7 @@ __all__ = [
     "Needed",
     "filter_kind",
     "hca_settings",
+    "meant_hcas",
     "named_hcas",
     "need_kind",
     "needed",
@@ -149,6 +150,23 @@ def named_hcas(placement: Placement, node: Node) -> tuple[Hca, ...]:
     return tuple(choose(node.shape, settings).named.values()) if node.shape and settings else ()
 
 
+def meant_hcas(placement: Placement, node: Node) -> tuple[str, ...]:
+    """Names of the devices that the job should use on a node, whatever NCCL_IB_HCA says there.
+
+    The rails of the policy, else what is nearest to the GPUs in use; () where that is not known, or not up.
+    """
+    shape, gpus = node.shape, used_gpus(placement, node)
+    if shape is None or node.machine is None or node.machine.coverage.nics != "all":
+        return ()
+    everything = choose(shape, ()).open
+    if rails := placement.plan.policy.expect_rails:
+        return rails if all(name in everything and everything[name].up for name in rails) else ()
+    near = None if gpus is None else nearest(shape, gpus, everything)
+    if near is None or near.doubtful or not all(hca.up for hca in near.devices.values()):
+        return ()
+    return tuple(near.devices)
+
+
 def find(placement: Placement, node: Node, shape: Shape) -> Needed | None:
     """Named devices, then the nearest of those that are left to choose from, then what was opened.
 
@@ -170,6 +188,8 @@ def find(placement: Placement, node: Node, shape: Shape) -> Needed | None:
     left = tuple(hca for name, hca in doubtful.items() if name not in sure)
     by: Literal["filter", "declared", "nearest"] = "declared" if declared else "filter"
     by = by if choice.named or choice.missing else "nearest"
+    if declared:
+        sure = {name: replace(hca, why="a rail of policy.expect_rails") for name, hca in sure.items()}
     return Needed(by, tuple(sure.values()), left, choice.missing, whole, evidence)
 
 

@@ -1,4 +1,4 @@
-"""What would mend a finding, in a form that files can be made of: `topocheck verify --write-fixes` writes them."""
+"""What would mend a finding, as data from which `topocheck verify --write-fixes` makes files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def joined(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
             bare = msgspec.structs.replace(remedy, nodes=("",))
             found.setdefault(bare, {}).update(dict.fromkeys(remedy.nodes))
     return tuple(
-        msgspec.structs.replace(remedy, nodes=tuple(nodes)) if nodes else remedy for remedy, nodes in found.items()
+        msgspec.structs.replace(remedy, nodes=tuple(nodes)) if nodes else remedy
+        for remedy, nodes in found.items()
     )
 
 

@@ -79,17 +79,35 @@ def find(placement: Placement) -> dict[int, Sockets]:
     twice: dict[str, list[int]] = {}
     for members in [*kinds(placement), *([node] for node in placement.nodes[placement.expected :])]:
         sample = look(placement, members[0])
+        steady = not sample.lacks and all(trouble.cause == NO_SUCH for _, trouble in sample.troubles)
         for node in members:
-            quick = own_addresses(node, sample) if node is not members[0] else ()
-            found[node.index] = sample if quick or node is members[0] else of_kind(placement, node, sample)
-            for address in quick or [address for _, address in found[node.index].taken]:
-                if owner.setdefault(address, node.index) != node.index or address in twice:
+            own = addresses_at(node, sample.places) if steady else ()
+            if own or node is members[0] or not sample.by_address:
+                found[node.index] = sample
+            else:
+                found[node.index] = look(placement, node)
+            for address in own or [address for _, address in found[node.index].taken]:
+                if address in owner:
                     twice.setdefault(address, [owner[address]]).append(node.index)
-    for address, indexes in (twice | doubled(found, owner)).items():
-        for index in indexes:
-            if found[index].node != index:
-                found[index] = look(placement, placement.nodes[index])
+                else:
+                    owner[address] = node.index
+    for index in {index for indexes in twice.values() for index in indexes}:
+        found[index] = look(placement, placement.nodes[index])
+    for address, indexes in twice.items():
         share(placement, found, address, indexes)
+    return found
+
+
+def addresses_at(node: Node, places: Sequence[int]) -> list[str]:
+    """First address of each of these network devices; [] if one has none by which other nodes reach it."""
+    states = node.machine.states if node.machine else ()
+    view = next((state for state, _ in states if state.netdevs), None)
+    found = []
+    for place in places if view else ():
+        address = (view.addresses[place] or ("",))[0].partition("/")[0] if view else ""
+        if not address or is_loopback(address) or is_link_local(address):
+            return []
+        found.append(address)
     return found
 
 

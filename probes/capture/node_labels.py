@@ -1,10 +1,11 @@
 """Where Kubernetes nodes stand in the network, by their labels: tiers of switches, widest first.
 
-    fabric.topograph.run/tier-N                                topograph 1.0; tier 0 is nearest
-    network.topology.nvidia.com/{core,spine,leaf}              topograph to 0.5; before that datacenter, spine, block
-    topology.k8s.aws/network-node-layer-N                      EKS; layer 1 is widest
-    cloud.google.com/gce-topology-{block,subblock}             GKE; its third, the host, is the node itself
-    oci.oraclecloud.com/rdma.{hpc_island,network_block,local_block}_id   OKE; also host.network_block_id, rack_id
+    fabric.topograph.run/tier-N                        topograph 1.0; tier 0 is nearest
+    network.topology.nvidia.com/{core,spine,leaf}      topograph to 0.5; at first {datacenter,spine,block}
+    topology.k8s.aws/network-node-layer-N              EKS; layer 1 is widest
+    cloud.google.com/gce-topology-{block,subblock}     GKE; its third, the host, is the node itself
+    oci.oraclecloud.com/rdma.{hpc_island,network_block,local_block}_id
+                                                       OKE; also host.{network_block,rack}_id
 
 Zones and regions are no tiers of a network. A name is unique only below the tiers above it, so the whole
 path names a switch. nvidia.com/gpu.clique is an NVLink domain and read apart.

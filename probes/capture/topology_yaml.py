@@ -82,7 +82,7 @@ def topograph(text: Text) -> list[Reading]:
     """A model: `switches` by name with the switches below each, `blocks` of nodes below a switch."""
     root = document("\n".join(text.lines), text.source, 1)
     tree, blocks = root.get("switches"), root.get("blocks")
-    switches = Switches(MODEL, text.source, "topograph")
+    switches = Switches(MODEL, text.source, "topograph-model")
     for name, entry in tree.fields if tree else ():
         switches.join(entry.line, name, listed(entry, "switches", text.source))
     for entry in blocks.items if blocks else ():

@@ -24,6 +24,8 @@ COMMANDS = {
     "verify": "topocheck.cli.verify:verify",
     "gate": "topocheck.cli.gate:gate",
     "run": "topocheck.cli.run:run_command",
+    "manifest": "topocheck.cli.manifest:manifest_command",
+    "verify-manifest": "topocheck.cli.verify_manifest:verify_manifest",
     "diff": "topocheck.cli.diff:diff",
     "bubble": "topocheck.cli.bubble:bubble",
     "boundary": "topocheck.cli.boundary:boundary",

@@ -218,8 +218,9 @@ class JobFact(Record, frozen=True, kw_only=True):
     device                      name: coordinates, value: index of the physical GPU that they drive
     nvlink-domain               name: global rank, value: cluster UUID and clique of its GPU's NVLink fabric,
                                 32 hex digits, a dot and a number; all zero means none beyond the host
-    switch-nodes                name: who says it, a slash and a switch, `slurm/leaf0`, value: hosts that hang on it
-    switch-links                name: such a switch, value: others that it is joined to, those below it in a tree
+    switch-nodes                name: who says it, a slash and a switch, `slurm/leaf0`, value: its hosts with
+                                blanks between
+    switch-links                name: such a switch, value: others that it is joined to, in a tree those below
     group-spans-nodes           name: axis, value: the engine's own words
     reserved-gpus               name: node, value: number of GPUs that the scheduler gave the job there
     bundles                     name: node that one is pinned to, value: number of Ray bundles waited for
