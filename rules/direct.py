@@ -25,8 +25,7 @@ from topocheck.subjects import within_nodes
 __all__ = ["RULES"]
 
 PROBE = "topocheck probe on every node"
-# A probe that is not root is never let read access control. That is no fault of the probe, so that these gaps
-# name no part of a snapshot whose faults EV002 would tell.
+# Access control is refused to every probe that is not root: these gaps name no part for EV002 to complain of.
 AS_ROOT = "topocheck probe as root on every node, or lspci -vvv as root, given as NODE=FILE"
 LOG = "the NCCL_DEBUG=INFO log of every node, from its first line"
 LEVEL = "NCCL_NET_GDR_LEVEL"
@@ -219,11 +218,7 @@ def too_far(ask: Ask, node: Node, need: Needed | None, levels: tuple[Setting, ..
     if not far:
         return
     if reaches(allowed, REACH) and not tells_distances(shape):
-        ask.gap(
-            "how far each GPU in use is from its NIC: this table may be a virtual machine's",
-            [node.name],
-            TOPO,
-        )
+        ask.gap("how far each GPU is from its NIC: the table may be a virtual machine's", [node.name], TOPO)
     elif not levels and set(far.values()) == {"SYS"} and ask.placement.layout.size("pipeline") > 1:
         ask.gap("a NIC near each GPU", [node.name], TOPO, because="PP004")
     else:

@@ -108,8 +108,8 @@ def one_end(edges: Sequence[Ends], lacking: Sequence[Flow], how: str) -> Finding
     other = "sent" if how.startswith("received") else "received"
     nodes = first(dict.fromkeys(str(flow.near) for flow in lacking), 4)
     return Finding(
-        message=f"edge {edges[0]} is {other} with GPUDirect RDMA and {how} it on {nodes}{more(edges)}: "
-        "what comes over it is staged through host memory there",
+        message=f"edge {edges[0]} is {other} with GPUDirect RDMA and {how} on {nodes}{more(edges)}: it is "
+        "staged through host memory there",
         fix=f"compare {nodes} with the other nodes: nvidia_peermem or dma-buf, how far the NIC is from the "
         "GPU, NCCL_NET_GDR_LEVEL",
         cause=f"GPUDirect at one end, {how}",

@@ -13,7 +13,7 @@ from topocheck.engines.layout import Group
 from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
-from topocheck.rdma import rdma_kind, rdma_of
+from topocheck.rdma import rdma_kind, rdma_of, told
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
 from topocheck.subjects import members
 
@@ -148,10 +148,9 @@ def without_rdma(
     known = {node: rdma for node in nodes if (rdma := rdma_of(placement, node)) and not rdma.works}
     if not known:
         return None
-    reasons = first((f"{node}: {rdma.reason}" for node, rdma in known.items()), 3)
     return Finding(
-        message=f"{group} lies on {len(nodes)} nodes ({first(map(str, nodes), 4)}) without RDMA between them "
-        f"({reasons}): each mixture-of-experts layer sends its tokens through sockets, there and back",
+        message=f"{group} lies on {len(nodes)} nodes ({first(map(str, nodes), 4)}) without RDMA between "
+        f"them: {told(known)}. Each mixture-of-experts layer sends its tokens through sockets, and back",
         fix=next(iter(known.values())).fix,
         cause="expert group without RDMA",
         subjects=(str(group),),

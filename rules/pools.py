@@ -8,7 +8,7 @@ from topocheck.ask import Ask
 from topocheck.domain import domain_of
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
-from topocheck.rdma import Rdma, ports, rdma_of
+from topocheck.rdma import Rdma, ports, rdma_of, told
 from topocheck.rule import Finding, NotApplicable, Situations, rule, the
 
 __all__ = ["RULES"]
@@ -85,18 +85,14 @@ def identity(node: Node) -> str | None:
 
 def far_pools(placement: Placement, far: Sequence[Placement], lacking: dict[Node, Rdma]) -> Finding:
     """The finding of a pool whose nodes have no RDMA, with the pools that it exchanges KV cache with."""
-    role, name = placement.facts.role, placement.facts.name
-    reasons = first((f"{node}: {rdma.reason}" for node, rdma in lacking.items()), 3)
     others = first((f"{other.facts.name} on {first(map(str, nodes_of(other)), 3)}" for other in far), 3)
-    names = [str(node) for node in lacking]
     return Finding(
-        message=f"{role} workers of world {name} have no RDMA on {first(names, 4)} ({reasons}), and share "
-        f"neither a node nor an NVLink domain with {others}: the KV cache of each prompt goes "
-        "through sockets",
+        message=f"{placement.facts.role} workers have no RDMA ({told(lacking)}) and share neither a node "
+        f"nor an NVLink domain with {others}: the KV cache of each prompt goes through sockets",
         fix=f"{next(iter(lacking.values())).fix}; or place prefill and decode on one node or in one NVLink "
         "domain",
         cause="no RDMA between prefill and decode",
-        subjects=tuple(names),
+        subjects=tuple(map(str, lacking)),
         evidence=tuple(one for rdma in lacking.values() for one in rdma.evidence),
     )
 

@@ -179,7 +179,7 @@ def one_version(ask: Ask, placement: Placement) -> Iterator[Finding]:
         )
         ask.gap("the engine's version since the restart", silent, supply, part="software")
     if len(by_version) > 1:
-        parts = [f"{stages(placement, nodes)} run {version}" for version, nodes in by_version.items()]
+        parts = [f"{version} runs on {stages(placement, nodes)}" for version, nodes in by_version.items()]
         yield Finding(
             message=f"after the restart {first(parts, 4)}: stages of two versions send what the other does "
             "not expect, and hang or answer wrongly",

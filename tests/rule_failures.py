@@ -18,6 +18,7 @@ import made_edges
 import made_evidence
 import made_experts
 import made_fabric
+import made_hops
 import made_limits
 import made_occupancy
 import made_path
@@ -455,6 +456,7 @@ FAILURES: dict[str, Job] = {
         made_evidence,
         made_experts,
         made_fabric,
+        made_hops,
         made_limits,
         made_occupancy,
         made_path,

@@ -23,12 +23,24 @@ def test_slurm_gives_cluster_job_step_and_restart() -> None:
     assert run_of(SLURM | {"SLURM_RESTART_COUNT": "1"}).id == "blue-4711.2-r1"
 
 
-def test_pods_give_the_uid_of_their_group_and_its_restart() -> None:
-    env = {"LWS_GROUP_SIZE": "2", "TOPOCHECK_GROUP_UID": "1b4e28ba-2fa1", "TOPOCHECK_LEADER_UID": "99c3"}
-    assert run_of(env).id == "1b4e28ba-2fa1-99c3"
-    assert run_of(env).nodes == 2
-    job = {"JOB_UID": "aa11", "JOB_COMPLETIONS": "4", "JOB_RESTART_ATTEMPT": "3"}
-    assert (run_of(job).id, run_of(job).nodes) == ("aa11-3", 4)
+def test_a_job_gives_its_uid_and_a_jobset_its_restarts_too() -> None:
+    assert run_of({"JOB_UID": "aa11", "JOB_COMPLETION_INDEX": "3"}).id == "aa11"
+    jobset = {"JOBSET_UID": "bb22", "JOB_UID": "aa11", "JOBSET_RESTART_ATTEMPT": "2"}
+    assert run_of(jobset).id == "bb22-r2"
+    assert run_of(jobset | {"JOB_RESTART_ATTEMPT": "1"}).id == "bb22-r2-r1"
+    assert run_of(jobset | {"JOB_RESTART_ATTEMPT": ""}).id == "bb22-r2"  # a label that is absent
+
+
+def test_a_group_of_pods_goes_by_its_leaders_uid_and_by_nothing_else() -> None:
+    env = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "TOPOCHECK_POD_UID": "77"}
+    assert run_of(env).id is None
+    found = run_of(env | {"TOPOCHECK_LEADER_UID": "99c3"})
+    assert (found.id, found.nodes) == ("99c3", 2)
+
+
+def test_a_pod_alone_goes_by_its_own_uid_and_a_pod_of_a_job_does_not() -> None:
+    assert run_of({"TOPOCHECK_POD_UID": "77"}).id == "77"
+    assert run_of({"TOPOCHECK_POD_UID": "77", "JOB_COMPLETION_INDEX": "0"}).id is None
 
 
 def test_torchruns_own_default_is_no_id() -> None:

@@ -7,7 +7,7 @@ import pytest
 from build import TWO, answer, nics, pair, report, snap
 
 from topocheck.report import RuleReport
-from topocheck.snapshot import Clock, FullSnapshot, GpuCondition, State
+from topocheck.snapshot import Clock, FullSnapshot, GpuState, State
 
 ONE = "engine: vllm\nparallel: {tensor: 4}\nnodes: [node-a]\n"
 
@@ -93,7 +93,7 @@ def test_the_ports_of_rails_are_those_that_the_job_needs() -> None:
 @pytest.mark.parametrize(("limit", "verdict"), [("0.5", "pass"), ("0.05", "fail")])
 def test_memory_in_use_is_held_against_policy(limit: str, verdict: str) -> None:
     used = tuple(
-        GpuCondition(gpu=n, memory_used_bytes=(20 << 30) if n == 1 else 0, processes=()) for n in range(4)
+        GpuState(gpu=n, memory_used_bytes=(20 << 30) if n == 1 else 0, processes=()) for n in range(4)
     )
     views = [
         msgspec.structs.replace(view, state=State(gpus=used))

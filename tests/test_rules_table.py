@@ -8,6 +8,7 @@ import made_direct
 import made_edges
 import made_experts
 import made_fabric
+import made_hops
 import made_limits
 import made_path
 import made_ports
@@ -52,6 +53,7 @@ WARNINGS = {
     "OBS009",
     *made_direct.WARNINGS,
     *made_fabric.WARNINGS,
+    *made_hops.WARNINGS,
     *made_edges.WARNINGS,
     *made_experts.WARNINGS,
     *made_limits.WARNINGS,

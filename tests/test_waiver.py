@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 
 import pytest
@@ -25,7 +26,7 @@ def test_a_day_is_a_day_of_the_calendar() -> None:
         ("2026-12-31T00:00:00Z", "is no day: "),
         ("20261231", "is no day: "),
         ("never", "is no day: "),
-        ("２０２６-12-31", "is no day: "),
+        ("\u0662026-12-31", "is no day: "),
         ("2026-02-30", "is no day of the calendar: "),
         ("0000-01-01", "is no day of the calendar: "),
         ("", "is no day: "),
@@ -116,14 +117,21 @@ def test_a_hostile_pattern_goes_back_nowhere() -> None:
     assert patterns.match(["a" * 250 + "b"])
 
 
+def refused(parse: Callable[[str], object], text: str) -> str | None:
+    """What a parser says of a text; None if it reads it."""
+    try:
+        parse(text)
+    except ValueError as error:
+        return str(error) or "nothing"
+    return None
+
+
 @given(st.text(max_size=30))
 @FEW
 def test_any_text_is_read_or_refused(text: str) -> None:
     for parse in (parse_day, parse_ranks, parse_group, parse_nodes):
-        try:
-            parse(text)
-        except ValueError as error:
-            assert str(error)
+        said = refused(parse, text)
+        assert said is None or said.isprintable() or not text.isprintable()
 
 
 @given(st.text(alphabet="ab*?-", min_size=1, max_size=12), st.text(alphabet="ab-", max_size=12))

@@ -53,8 +53,9 @@ def answer(
     *,
     at: str,
     whole: bool,
+    fixes: bool = False,
 ) -> Report:
-    """Place, run the rules, report. `whole` adds the placement table.
+    """Place, run the rules, report. `whole` adds the placement table, `fixes` the order of nodes that mends.
 
     Raises as `place` and `evident` do, and UsageError for a policy that names no rule or leaves none, and for
     the baseline of another job.
@@ -75,6 +76,11 @@ def answer(
     inventory.claims = united(inventory.claims)
     placement = place(plan, inventory, origin)
     results = run_rules(rules, placement, terms)
+    if fixes:
+        # Imported only where it is asked for: most jobs are as they should be.
+        from topocheck.nodeorder import add_order  # noqa: PLC0415
+
+        add_order(placement, results, rules)
     report = build_report(placement, results, inputs, at=at, gate=gate, terms=terms)
     if whole:
         report = msgspec.structs.replace(report, placement=placement_report(placement, results))

@@ -8,18 +8,18 @@ taken from the one that places most nodes of the job.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from topocheck.hostnames import short_name
-from topocheck.jobfacts import facts_of
 from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
 from topocheck.snapshot import JobFact
 
 if TYPE_CHECKING:
-    import networkx
+    import networkx as nx
 
 __all__ = ["SUPPLY", "FabricGraph", "fabric_of"]
 
@@ -46,16 +46,17 @@ class FabricGraph:
         self.sources: dict[str, JobFact] = {}
         """Where each switch with nodes was read."""
         self._links = links
-        self._graph: networkx.Graph[str] | None = None
+        self._graph: nx.Graph[str] | None = None
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], int | None] = {}
+        self._reach: dict[tuple[str, ...], dict[str, int]] = {}
 
     @property
-    def graph(self) -> networkx.Graph[str]:
+    def graph(self) -> nx.Graph[str]:
         """Switches and their links."""
         if self._graph is None:
-            import networkx  # noqa: PLC0415 - only where somebody asks for a distance
+            import networkx as nx  # noqa: PLC0415 - only where somebody asks for a distance
 
-            self._graph = networkx.Graph()
+            self._graph = nx.Graph()
             self._graph.add_nodes_from(switch for place in self.places.values() for switch in place)
             for fact in self._links:
                 self._graph.add_edges_from((fact.name, other) for other in fact.value.split())
@@ -73,20 +74,15 @@ class FabricGraph:
             self._known[key] = self._between(*key)
         return self._known[key]
 
-    def _between(self, a: Sequence[str], b: Sequence[str]) -> int | None:
+    def _between(self, a: tuple[str, ...], b: tuple[str, ...]) -> int | None:
         """Shortest way between two sets of switches, both ends counted."""
-        if set(a) & set(b):
-            return 1
-        import networkx  # noqa: PLC0415 - as above
+        if a not in self._reach:
+            import networkx as nx  # noqa: PLC0415 - as above
 
-        found = []
-        for start in a:
-            for end in b:
-                try:
-                    found.append(networkx.shortest_path_length(self.graph, start, end) + 1)
-                except networkx.NetworkXNoPath:
-                    continue
-        return min(found, default=None)
+            layers = enumerate(nx.bfs_layers(self.graph, list(a)), 1)
+            self._reach[a] = {switch: depth for depth, layer in layers for switch in layer}
+        reach = self._reach[a]
+        return min((reach[end] for end in b if end in reach), default=None)
 
     def spell(self, node: Node) -> str:
         """Switches of a node without who names them: `leaf3`."""
@@ -114,10 +110,11 @@ def fabric_of(placement: Placement) -> FabricGraph | None:
 
 def describe(placement: Placement) -> FabricGraph | None:
     """Read all descriptions and take one."""
-    held, links = facts_of(placement, "switch-nodes"), facts_of(placement, "switch-links")
+    links = [fact for fact in placement.inventory.job if fact.kind == "switch-links"]
     by_system: dict[str, list[JobFact]] = {}
-    for fact in held:
-        by_system.setdefault(fact.name.partition("/")[0], []).append(fact)
+    for fact in placement.inventory.job:
+        if fact.kind == "switch-nodes":
+            by_system.setdefault(fact.name.partition("/")[0], []).append(fact)
     found = [from_facts(placement, system, facts, links) for system, facts in by_system.items()]
     found += from_variables(placement)
     ranked = sorted(found, key=lambda graph: (-len(graph.places), preference(graph.system), graph.system))
@@ -135,7 +132,7 @@ def from_facts(
     """Places of the job's nodes in one description; a name that is cut at its first dot counts if unique."""
     exact = placement.keep("nodes by all names", names_of_nodes)
     places: dict[int, list[str]] = {}
-    sources = {}
+    sources: dict[str, JobFact] = {}
     for fact in facts:
         for host in fact.value.split():
             index = exact.get(host)
@@ -169,7 +166,7 @@ def from_variables(placement: Placement) -> list[FabricGraph]:
             if not path:
                 continue
             places[node.index] = [f"{BY_VARIABLE}/{path[-1]}"]
-            for upper, lower in zip(path, path[1:], strict=False):
+            for upper, lower in pairwise(path):
                 links.setdefault(f"{BY_VARIABLE}/{upper}", {})[f"{BY_VARIABLE}/{lower}"] = None
     facts = [JobFact(kind="switch-links", name=name, value=" ".join(below)) for name, below in links.items()]
     return [FabricGraph(BY_VARIABLE, places, facts)] if places else []
@@ -181,11 +178,5 @@ def path_of(raw: bytes) -> Sequence[str]:
         return ()
     told: Any = msgspec.json.decode(raw, type=Address)
     names, kinds = (told.address or "").split("."), (told.pattern or "").split(".")
-    if (
-        len(names) != len(kinds)
-        or kinds[-1:] != ["node"]
-        or set(kinds[:-1]) != {"switch"}
-        or "[" in told.address
-    ):
-        return ()
-    return names[:-1]
+    told_apart = len(names) == len(kinds) and "[" not in "".join(names)
+    return names[:-1] if told_apart and set(kinds[:-1]) == {"switch"} and kinds[-1] == "node" else ()

@@ -10,7 +10,16 @@ from itertools import groupby, pairwise
 from topocheck.declared import Declared
 from topocheck.errors import LayoutError, UsageError
 
-__all__ = ["by_slurm_order", "hostfile", "node_ranks", "rankfile", "srun_options"]
+__all__ = [
+    "by_slurm_order",
+    "hostfile",
+    "is_host",
+    "node_ranks",
+    "rank_line",
+    "rankfile",
+    "slots_line",
+    "srun_options",
+]
 
 HOST = re.compile(r"[A-Za-z0-9_.:-]+")
 """Names that a hostfile, a rankfile or an option can hold: blanks, commas, = and # mean something there."""
@@ -25,7 +34,7 @@ def hostfile(one: Declared) -> Iterator[str]:
     hostfile cannot say.
     """
     nodes, names = in_blocks(one, "a rankfile can say it"), names_of(one)
-    return (f"{names[node]} slots={len(list(ranks))}" for node, ranks in groupby(nodes))
+    return (slots_line(names[node], len(list(ranks))) for node, ranks in groupby(nodes))
 
 
 def rankfile(one: Declared) -> Iterator[str]:
@@ -35,7 +44,22 @@ def rankfile(one: Declared) -> Iterator[str]:
     """
     nodes, names = seated(one), names_of(one)
     seats = enumerate(zip(nodes, one.local_ranks, strict=True))
-    return (f"rank {rank}={names[node]} slot={slot}" for rank, (node, slot) in seats)
+    return (rank_line(rank, names[node], slot) for rank, (node, slot) in seats)
+
+
+def is_host(name: str) -> bool:
+    """A hostfile, a rankfile or an option can hold this name."""
+    return HOST.fullmatch(name) is not None
+
+
+def slots_line(host: str, ranks: int) -> str:
+    """Line of a hostfile."""
+    return f"{host} slots={ranks}"
+
+
+def rank_line(rank: int, host: str, slot: int) -> str:
+    """Line of a rankfile."""
+    return f"rank {rank}={host} slot={slot}"
 
 
 def node_ranks(one: Declared) -> Iterator[str]:
@@ -136,6 +160,6 @@ def names_of(one: Declared) -> tuple[str, ...]:
             "the plan names no nodes: write them in node-rank order, nodes: [host-a, host-b], or beside a "
             "launch command --nodes host-a,host-b"
         )
-    if bad := next((name for name in names if not HOST.fullmatch(name)), None):
+    if bad := next((name for name in names if not is_host(name)), None):
         raise UsageError(f"the node name {bad!r} cannot stand in a hostfile: write the host's own name")
     return names

@@ -22,6 +22,7 @@ from topocheck.placement import Placement
 from topocheck.plan import Plan, Policy, Waiver
 from topocheck.planfile import read_policy
 from topocheck.policyreport import PolicyKey
+from topocheck.ranges import first
 from topocheck.rule import DatedWaiver, Finding, Rule, severity_in
 from topocheck.scope import NOWHERE, Places, Where
 from topocheck.spelling import suggest
@@ -95,9 +96,16 @@ def check_rules(policy: Policy, waivers: Sequence[Waiver], rules: Sequence[Rule[
     named += [("waivers", waiver.rule) for waiver in waivers]
     for place, key in named:
         if not any(rule.startswith(key) for rule in ids):
-            meant = suggest(key, ids)
-            fix = f"did you mean {meant}?" if meant else "topocheck rules lists them"
-            raise UsageError(f"{place} names {key}, and there is no such rule: {fix}")
+            raise UsageError(f"{place} names {key}, and there is no such rule: {hint(key, ids)}")
+
+
+def hint(key: str, ids: Sequence[str]) -> str:
+    """What an id that names no rule may have meant."""
+    if meant := suggest(key, ids):
+        return f"did you mean {meant}?"
+    letters = key.rstrip("0123456789")
+    family = [rule for rule in ids if rule.rstrip("0123456789") == letters]
+    return f"{letters} has {first(sorted(family), 12)}" if family else "topocheck rules lists them"
 
 
 class Scope:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -252,3 +252,11 @@ def spared(placement: Placement, node: Node) -> str:
         return rdma.reason
     whole = machine is not None and machine.shape is not None and machine.coverage.nics == "all"
     return "no node has an RDMA device" if whole and not (node.shape and node.shape.hardware.nics) else ""
+
+
+def told(known: Mapping[Node, Rdma]) -> str:
+    """Why RDMA does not work, each reason once with its nodes: `no RDMA port is active on node-a, node-b`."""
+    nodes: dict[str, list[str]] = {}
+    for node, rdma in known.items():
+        nodes.setdefault(rdma.reason, []).append(str(node))
+    return first((f"{reason} on {first(names, 4)}" for reason, names in nodes.items()), 3)

@@ -47,7 +47,9 @@ def parse(text: Text) -> list[Reading]:
         elif "aggregatedblock" in entry:
             groups.append((line, names(entry, "aggregatedblock", text, line)))
         elif "blocksizes" in entry:
-            sizes = [int(size) for size in entry["blocksizes"].split(",") if size.isdecimal()]
+            sizes = [
+                int(size) for size in entry["blocksizes"].split(",") if size.isdecimal() and len(size) < 8
+            ]
     join_blocks(blocks, bases, groups or aggregated(bases, sizes))
     return [*tree.readings(), *blocks.readings()]
 
@@ -77,7 +79,7 @@ def names(entry: Mapping[str, str], key: str, text: Text, line: int) -> Sequence
 
 def aggregated(bases: Sequence[Block], sizes: Sequence[int]) -> list[tuple[int, Sequence[str]]]:
     """Blocks that larger sizes put together, in the order in which they are defined: smaller groups first."""
-    found = []
+    found: list[tuple[int, Sequence[str]]] = []
     for size in sorted(sizes)[1:]:
         count = size // min(sizes) if min(sizes) else 0
         for start in range(0, len(bases), count) if count > 1 else ():

@@ -74,7 +74,8 @@ def state_blocks(switches: Switches, blocks: Node, sizes: Node | None) -> None:
         for entry in blocks.items
         if (name := entry.at("block"))
     ]
-    numbers = [int(size.text) for size in (sizes.items if sizes else ()) if (size.text or "").isdecimal()]
+    written = [size.text or "" for size in (sizes.items if sizes else ())]
+    numbers = [int(size) for size in written if size.isdecimal() and len(size) < 8]
     join_blocks(switches, bases, aggregated(bases, numbers))
 
 

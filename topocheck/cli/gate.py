@@ -20,6 +20,7 @@ from topocheck.cli.output import rendered, terminal_width, write_file
 from topocheck.cli.streams import say
 from topocheck.errors import UsageError
 from topocheck.gate import Decision, Waiting, entry_name, pass_gate
+from topocheck.gather.alone import Alone
 from topocheck.gather.folder_store import FolderStore
 from topocheck.gather.store import Store
 from topocheck.launchers.resolve import resolve
@@ -41,7 +42,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one gate."""
 
     plan: Plan
-    store: str
+    store: str | None
+    """URL of the store; None for a job of one node."""
     run_id: str | None
     expect: int | None
     timeout_s: float
@@ -106,11 +108,9 @@ def gate(*, json_path: str | None, html_path: str | None, **options: Any) -> int
 
 def asked_for(options: Mapping[str, Any], plan: Plan | None = None) -> Asked:
     """The options of `gate_options` as one value. Raises UsageError for what is missing."""
-    if options["store"] is None:
-        raise UsageError("give --store with a folder that all nodes share: --store file:/shared/gates")
     if plan is None and options["plan_path"] is None:
         raise UsageError("give --plan FILE: what is to be verified")
-    return Asked(
+    asked = Asked(
         plan=read_plan(options["plan_path"]) if plan is None else plan,
         store=options["store"],
         run_id=options["run_id"],
@@ -119,12 +119,15 @@ def asked_for(options: Mapping[str, Any], plan: Plan | None = None) -> Asked:
         retries=options["retry_failed"],
         keep_days=options["keep_days"],
     )
+    if asked.store is None and expected(asked, os.environ) > 1:
+        raise UsageError("give --store with a folder that all nodes share: --store file:/shared/gates")
+    return asked
 
 
 def passed(asked: Asked, env: Mapping[str, str]) -> tuple[Decision, str]:
     """Pass the gate: the verdict of the run, and the name of this gate's entry."""
-    run, _ = checked_id(asked.run_id, env)
-    store = store_of(asked.store, run)
+    run = run_id(asked.run_id, env)
+    store = Alone() if asked.store is None else store_of(asked.store, run)
     snapshot, name = shown(run, asked.retries, env)
     waiting = Waiting(
         run=run,
@@ -135,13 +138,23 @@ def passed(asked: Asked, env: Mapping[str, str]) -> tuple[Decision, str]:
         names=names_of(asked.plan, env),
         timeout_s=asked.timeout_s,
         tell=lambda line: say(f"topocheck gate: {line}"),
-        store_name=asked.store,
+        store_name=asked.store or "this node",
     )
     with ended_by_sigterm():
         decision = pass_gate(store, snapshot, waiting)
         if decision.by == name:
             store.clean(asked.keep_days)
     return decision, name
+
+
+def run_id(given: str | None, env: Mapping[str, str]) -> str:
+    """Id of this run: as given, else the launcher's; a worker of a group asks which leader it has."""
+    if given is None and env.get("TOPOCHECK_GROUP_KEY"):
+        from topocheck.gather.leader_pod import leader_uid  # noqa: PLC0415 - only in a LeaderWorkerSet
+
+        leader = leader_uid(env)
+        env = dict(env) if leader is None else {**env, "TOPOCHECK_LEADER_UID": leader}
+    return checked_id(given, env)[0]
 
 
 def store_of(url: str, run: str) -> Store:

@@ -48,10 +48,9 @@ AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 )
 @click.option("--run", metavar="ID", help="Evidence of another run does not count (EV003).")
 @click.option("--max-age", metavar="DURATION", help="Older evidence does not count (EV003): 90s, 10m, 2h.")
-@click.option("--policy", "policy_path", metavar="FILE", help="Policy and waivers; wins over the plan's.")
+@click.option("--policy", metavar="FILE", help="Policy and waivers; wins over the plan's.")
 @click.option(
     "--baseline",
-    "baseline_path",
     metavar="REPORT",
     help="JSON report of an earlier run: what it found already shows and does not count.",
 )
@@ -82,8 +81,8 @@ def verify(  # noqa: PLR0917 - one parameter an option
     min_basis: Basis | None,
     run: str | None,
     max_age: str | None,
-    policy_path: str | None,
-    baseline_path: str | None,
+    policy: str | None,
+    baseline: str | None,
     since: str | None,
     after_recovery: bool,
     exit_zero: bool,
@@ -99,18 +98,18 @@ def verify(  # noqa: PLR0917 - one parameter an option
     are used; the report says where each comes from.
     """
     wanted = one_each({"json": json_path, "html": html_path})
-    streams = [plan_path, policy_path, *(split_label(name)[1] for name in evidence)]
+    streams = [plan_path, policy, *(split_label(name)[1] for name in evidence)]
     if "-" in streams[:2] and streams.count("-") > 1:
         raise UsageError(
             "standard input is the plan, the policy or evidence: give all but one of them as a file"
         )
     declared = declared_by(plan_path, context.obj, nodes)._replace(
-        site=None if policy_path is None else read_site(policy_path),
-        baseline=None if baseline_path is None else read_baseline(baseline_path),
+        site=None if policy is None else read_site(policy),
+        baseline=None if baseline is None else read_baseline(baseline),
     )
     expect, now = expected(declared.plan, run, max_age, recovered=after_recovery), moment(at)
-    policy = merged(Policy() if declared.plan is None else declared.plan.policy, declared.site)
-    gate = Gate(fail_on, min_basis or policy.min_basis or "predicted", exit_zero)
+    own = merged(Policy() if declared.plan is None else declared.plan.policy, declared.site)
+    gate = Gate(fail_on, min_basis or own.min_basis or "predicted", exit_zero)
     report = check(
         declared,
         list(evidence),

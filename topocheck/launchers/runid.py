@@ -21,11 +21,17 @@ CONSTANTS = frozenset({"none", "null", "default", "test", "0", "1"})
 """What people and launchers give to every run: torchrun's own default is `none`."""
 NUMBER = re.compile(r"[0-9]{1,7}")
 UIDS = (
-    ("JobSet", ("JOBSET_UID",), ("JOBSET_RESTART_ATTEMPT", "JOB_RESTART_ATTEMPT")),
-    ("Job", ("JOB_UID",), ("JOB_RESTART_ATTEMPT",)),
-    ("group of pods", ("TOPOCHECK_GROUP_UID", "LWS_GROUP_UID"), ("TOPOCHECK_LEADER_UID", "LWS_LEADER_UID")),
+    ("JobSet and its restarts", "JOBSET_UID", ("JOBSET_RESTART_ATTEMPT", "JOB_RESTART_ATTEMPT")),
+    ("Job", "JOB_UID", ()),
+    ("leader of a group of pods", "TOPOCHECK_LEADER_UID", ()),
+    ("Pod", "TOPOCHECK_POD_UID", ()),
 )
-"""(kind, variables of its uid, variables of what changes with a restart), as the manifests hand them on."""
+"""(whose uid, its variable, variables of what changes with a restart), as the manifests hand them on.
+
+Of a group that LeaderWorkerSet made again the labels are the same: only its leader has another uid. In such a
+group, and in a job of several pods, a pod's own uid is no id of the run.
+"""
+IN_A_GROUP = ("LWS_WORKER_INDEX", "TOPOCHECK_GROUP_KEY", "JOB_COMPLETION_INDEX")
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -60,14 +66,14 @@ def slurm(env: Environment) -> Iterator[Run]:
 
 
 def pods(env: Environment) -> Iterator[Run]:
-    """Uid of a Job, JobSet or group of pods, which manifests hand on through the downward API."""
-    nodes = number(env, "LWS_GROUP_SIZE", "JOB_COMPLETIONS", "TOPOCHECK_EXPECT")
-    for kind, uids, restarts in UIDS:
-        uid = next((env[name] for name in uids if env.get(name)), None)
-        restart = next((env[name] for name in restarts if env.get(name)), "0")
-        name = f"{uid}-{restart}"
-        if uid and NAME.fullmatch(name):
-            yield Run(name, nodes, f"uid of the {kind} and its restart")
+    """Uid of a JobSet, a Job, a group's leader or a Pod, which manifests hand on through the downward API."""
+    nodes = number(env, "LWS_GROUP_SIZE")
+    grouped = any(env.get(name) for name in IN_A_GROUP)
+    for whose, variable, restarts in UIDS:
+        uid = env.get(variable)
+        name = "-".join((uid or "", *(f"r{env[again]}" for again in restarts if env.get(again))))
+        if uid and NAME.fullmatch(name) and not (whose == "Pod" and grouped):
+            yield Run(name, nodes, f"uid of the {whose}")
 
 
 def torchrun(env: Environment) -> Iterator[Run]:

@@ -1,0 +1,551 @@
+"""Machines as they are sold, each whole as a probe in the job's own processes shows it.
+
+A `Box` is a model of machine: GPUs and NICs on their PCIe roots, NVLinks, the NIC that it has. A `Seat` is
+what one node of a job adds: its name, ranks, variables. Everything is made; identities follow from names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import msgspec
+
+from topocheck.snapshot import (
+    SCHEMA,
+    At,
+    Clock,
+    Coverage,
+    Fabric,
+    FullSnapshot,
+    Gid,
+    GpuId,
+    GpuShape,
+    GpuState,
+    Hardware,
+    Host,
+    Identity,
+    JobFact,
+    Limits,
+    ModelFiles,
+    Netdev,
+    NicId,
+    NicShape,
+    NicState,
+    NvLink,
+    PciLink,
+    PciNode,
+    PeerAccess,
+    Port,
+    PortState,
+    Process,
+    RankClaim,
+    Scope,
+    Software,
+    Source,
+    State,
+    Verbs,
+    VerbsDevice,
+)
+
+__all__ = [
+    "BARE_METAL",
+    "DGX1V",
+    "GB10",
+    "GB200",
+    "GH200",
+    "H100_NVL",
+    "HGX_A100_EPYC",
+    "HGX_H100",
+    "HGX_H200_ROCE",
+    "L40S",
+    "RTX4090",
+    "Box",
+    "Nic",
+    "Root",
+    "Seat",
+    "launched",
+    "node",
+    "nodes",
+]
+
+GIB = 1 << 30
+WEIGHTS = ModelFiles(
+    path="/models/llama",
+    config_digest="sha256:" + "1d" * 32,
+    weights_digest="sha256:" + "2e" * 32,
+    weights_bytes=141 * GIB,
+    weights_files=30,
+)
+
+
+@dataclass(frozen=True)
+class Root:
+    """One PCIe root complex, and what hangs on it."""
+
+    numa: int
+    gpus: int
+    nics: int = 0
+    switch: bool = True
+    """All of it on one PCIe switch; otherwise each device has a root port of its own."""
+
+
+@dataclass(frozen=True)
+class Nic:
+    """The make of the NICs of a box."""
+
+    layer: Literal["InfiniBand", "Ethernet"] | None = "InfiniBand"
+    rate_gbps: float = 400
+    kind: str = "rdma"
+    model: str | None = "MT4129"
+    virtual: bool = False
+    provider: str = "mlx5"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A model of machine."""
+
+    model: str
+    gib: int
+    sm: int
+    roots: tuple[Root, ...]
+    nic: Nic = Nic()
+    links: int = 0
+    """NVLinks of each GPU."""
+    bonds: Callable[[int, int], int] | None = None
+    """NVLinks between two GPUs; None where all links lead to NVSwitches."""
+    far: Literal["switch"] | None = "switch"
+    """What a link to a switch shows of its far end: nothing on NVL72."""
+    peers: bool = True
+    """The driver grants peer access to pairs without NVLink."""
+    fabric: bool = False
+    """NVML reports an NVLink fabric."""
+    iommu: str = "identity"
+    acs: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return sum(root.gpus for root in self.roots)
+
+    @property
+    def nics(self) -> int:
+        """Number of NICs."""
+        return sum(root.nics for root in self.roots)
+
+    def joined(self, a: int, b: int) -> bool:
+        """NVLink joins two GPUs."""
+        return self.links > 0 and (self.bonds is None or self.bonds(a, b) > 0)
+
+
+def cube(a: int, b: int) -> int:
+    """NVLinks between two GPUs of a DGX-1V: two quads, each GPU joined to its mate in the other one."""
+    low, high = sorted((a, b))
+    if high - low == 4:
+        return 2
+    double = {(0, 3), (1, 2), (4, 7), (5, 6), (2, 3), (6, 7)}
+    return 0 if low // 4 != high // 4 else 2 if (low, high) in double - {(2, 3), (6, 7)} else 1
+
+
+def bridge(a: int, b: int) -> int:
+    """NVLinks between two H100 NVL: three bridges of four links for each pair."""
+    return 12 if a // 2 == b // 2 else 0
+
+
+def quad(first_numa: int = 0, second_numa: int = 1) -> tuple[Root, ...]:
+    """Four switches with two GPUs and two NICs each, on two sockets."""
+    return tuple(Root(numa, gpus=2, nics=2) for numa in (first_numa, first_numa, second_numa, second_numa))
+
+
+HGX_H100 = Box("NVIDIA H100 80GB HBM3", 80, 90, quad(), links=18, fabric=True)
+HGX_H200_ROCE = Box("NVIDIA H200", 141, 90, quad(), Nic("Ethernet"), links=18, fabric=True)
+HGX_A100_EPYC = Box(
+    "NVIDIA A100-SXM4-80GB",
+    80,
+    80,
+    tuple(Root(numa, gpus=2, nics=2) for numa in (3, 1, 7, 5)),
+    Nic(rate_gbps=200, model="MT4123"),
+    links=12,
+)
+"""EPYC with four NUMA nodes a socket: no two pairs of GPUs share one."""
+DGX1V = Box(
+    "Tesla V100-SXM2-32GB",
+    32,
+    70,
+    tuple(Root(numa, gpus=2, nics=1) for numa in (0, 0, 1, 1)),
+    Nic(rate_gbps=100, model="MT4115"),
+    links=6,
+    bonds=cube,
+    peers=False,
+)
+"""Hybrid cube mesh: NVLink joins each GPU to four others."""
+H100_NVL = Box(
+    "NVIDIA H100 NVL",
+    94,
+    90,
+    (Root(0, gpus=2, nics=1), Root(1, gpus=2, nics=1)),
+    links=12,
+    bonds=bridge,
+)
+"""Bridged pairs: 12 of the chip's 18 links by design."""
+RTX4090 = Box(
+    "NVIDIA GeForce RTX 4090",
+    24,
+    89,
+    tuple(Root(n // 4, gpus=1, nics=0, switch=False) for n in range(8)),
+    peers=False,
+)
+L40S = Box(
+    "NVIDIA L40S",
+    48,
+    89,
+    (Root(0, gpus=4, nics=1), Root(1, gpus=4, nics=1)),
+    Nic("Ethernet", rate_gbps=200, model="MT41692"),
+)
+GB200 = Box(
+    "NVIDIA GB200",
+    186,
+    100,
+    tuple(Root(numa, gpus=1, nics=1, switch=False) for numa in (0, 0, 1, 1)),
+    links=18,
+    far=None,
+    fabric=True,
+)
+"""A tray of NVL72: the far end of a link is not shown."""
+GH200 = Box("NVIDIA GH200 480GB", 96, 90, (Root(0, gpus=1, nics=1),), fabric=False)
+GB10 = Box("NVIDIA GB10", 120, 121, (Root(0, gpus=1, nics=2, switch=False),), Nic("Ethernet", rate_gbps=200))
+"""DGX Spark."""
+
+BARE_METAL = Limits(
+    scope="host",
+    memlock_bytes=-1,
+    ipc_lock=False,
+    shm_bytes=512 * GIB,
+    shm_free_bytes=510 * GIB,
+    nofile=1 << 20,
+    memory_bytes=-1,
+)
+"""Limits of a process of Slurm's on the machine itself."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What one node of a job adds to its machine."""
+
+    name: str
+    number: int = 0
+    """Node rank."""
+    ranks: tuple[int, ...] = ()
+    size: int = 8
+    """World size."""
+    world: str = ""
+    gpus: tuple[int, ...] | None = None
+    """Ordinals of the GPUs of its ranks; None for the first ones in order."""
+    first_pid: int = 4100
+    master: str = ""
+    """Where the nodes meet; empty for no such variable."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    nics: tuple[str, ...] = ()
+    """Names of its NICs; mlx5_0 ... if none are given."""
+    interface: str = "eth0"
+    gid_shift: int = 0
+    """GID entries in front of the usual ones."""
+    limits: Limits = BARE_METAL
+    scope: Scope = "host"
+    software: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = "vllm"
+
+    @property
+    def address(self) -> str:
+        """Its address on the cluster's network."""
+        return f"10.20.{self.number}.11"
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Ordinals of the GPUs of its ranks."""
+        return tuple(range(len(self.ranks))) if self.gpus is None else self.gpus
+
+
+def digits(text: str, count: int) -> str:
+    """Hex digits that depend on the text alone."""
+    return hashlib.sha256(text.encode()).hexdigest()[:count]
+
+
+def uuid(text: str) -> str:
+    """8-4-4-4-12 hex digits."""
+    d = digits(text, 32)
+    return f"{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}"
+
+
+@dataclass
+class Tree:
+    """The PCI tree of a box."""
+
+    parts: list[PciNode] = field(default_factory=list)
+    gpus: list[PciNode] = field(default_factory=list)
+    nics: list[PciNode] = field(default_factory=list)
+
+    def add(self, kind: str, name: str, parent: str | None, numa: int, **more: Any) -> PciNode:
+        """One part of it."""
+        speed = {} if kind == "root" else {"max_width": 16, "max_speed_gts": 32.0}
+        part = PciNode(id=name, parent=parent, kind=kind, numa=numa, **speed, **more)
+        self.parts.append(part)
+        return part
+
+
+def tree_of(box: Box) -> Tree:
+    """Root complex, root ports, a switch where there is one, devices."""
+    tree = Tree()
+    for number, root in enumerate(box.roots):
+        bus = 0x10 + 0x18 * number
+        top = tree.add("root", f"pci0000:{bus:02x}", None, root.numa)
+        above = top.id
+        if root.switch:
+            port = tree.add("bridge", f"0000:{bus:02x}:01.0", top.id, root.numa, acs=box.acs)
+            above = tree.add("bridge", f"0000:{bus + 1:02x}:00.0", port.id, root.numa, acs=box.acs).id
+        for slot in range(root.gpus + root.nics):
+            place = bus + 2 if root.switch else bus
+            below = tree.add("bridge", f"0000:{place:02x}:{slot + 2:02x}.0", above, root.numa, acs=box.acs)
+            kind, found = ("gpu", tree.gpus) if slot < root.gpus else ("nic", tree.nics)
+            name = f"0000:{bus + 3 + slot:02x}:00.0"
+            found.append(tree.add(kind, name, below.id, root.numa, iommu=box.iommu))
+    return tree
+
+
+def links_of(box: Box, gpu: int) -> tuple[NvLink, ...]:
+    """NVLinks of one GPU, one by one."""
+    if box.bonds is None:
+        return tuple(NvLink(link=n, active=True, remote=box.far) for n in range(box.links))
+    mates = [other for other in range(box.gpus) if other != gpu for _ in range(box.bonds(gpu, other))]
+    return tuple(NvLink(link=n, active=True, remote="gpu", peer=mate) for n, mate in enumerate(mates))
+
+
+def names_of(box: Box, seat: Seat) -> tuple[str, ...]:
+    """Names of the NICs."""
+    return seat.nics or tuple(f"mlx5_{n}" for n in range(box.nics))
+
+
+def hardware(box: Box, seat: Seat) -> Hardware:
+    """The shape of a box."""
+    tree, make = tree_of(box), box.nic
+    gpus = tuple(
+        GpuShape(
+            model=box.model,
+            memory_bytes=box.gib * GIB,
+            sm=box.sm,
+            numa=part.numa,
+            pci=part.id,
+            links=links_of(box, number),
+            nvswitch=box.links > 0 and box.bonds is None,
+        )
+        for number, part in enumerate(tree.gpus)
+    )
+    port = Port(state="ACTIVE", physical="LinkUp", layer=make.layer, rate_gbps=make.rate_gbps)
+    nics = tuple(
+        NicShape(
+            name=name,
+            kind=make.kind,
+            numa=part.numa,
+            pci=part.id,
+            ports=(port,),
+            model=make.model,
+            virtual=make.virtual,
+        )
+        for name, part in zip(names_of(box, seat), tree.nics, strict=True)
+    )
+    pairs = [(a, b) for a in range(box.gpus) for b in range(box.gpus) if a != b]
+    status = {True: "OK", False: "CNS"}
+    peers = tuple(PeerAccess(a=a, b=b, status=status[box.peers or box.joined(a, b)]) for a, b in pairs)
+    return Hardware(gpus=gpus, nics=nics, pci=tuple(tree.parts), peers=peers)
+
+
+def identity(box: Box, seat: Seat) -> Identity:
+    """Names of everything in `hardware`."""
+    tree, host = tree_of(box), seat.name
+    gpus = tuple(
+        GpuId(
+            uuid=f"GPU-{uuid(f'{host} gpu {n}')}",
+            bus=part.id,
+            nvml=n,
+            minor=n,
+            scope=seat.scope,
+            serial=str(1_320_000_000_000 + int(digits(f"{host} board {n}", 9), 16)),
+        )
+        for n, part in enumerate(tree.gpus)
+    )
+    guids = [digits(f"{host} nic {n}", 16) for n in range(box.nics)]
+    nics = tuple(
+        NicId(name=name, bus=part.id, guid=":".join(guid[at : at + 4] for at in range(0, 16, 4)))
+        for name, part, guid in zip(names_of(box, seat), tree.nics, guids, strict=True)
+    )
+    boot = uuid(f"{host} boot")
+    return Identity(host=Host(name=host, boot_id=boot, machine_id=digits(host, 32)), gpus=gpus, nics=nics)
+
+
+def gids(seat: Seat, nic: int) -> tuple[Gid, ...]:
+    """Link-local and IPv4 addresses of a RoCE port, each as v1 and v2."""
+    local = f"fe80:0000:0000:0000:0a00:27ff:fe{seat.number:02x}:{nic:04x}"
+    mapped = f"0000:0000:0000:0000:0000:ffff:0a{0x30 + nic:02x}:{seat.number:02x}0b"
+    both = [(address, kind) for address in (local, mapped) for kind in ("IB/RoCE v1", "RoCE v2")]
+    front = both[:2] * (seat.gid_shift // 2)
+    return tuple(
+        Gid(index=index, gid=address, type=kind, netdev=f"rail{nic}")
+        for index, (address, kind) in enumerate([*front, *both])
+    )
+
+
+def ports(box: Box, seat: Seat, nic: int) -> NicState:
+    """Subnet manager and addresses of the port of one NIC."""
+    if box.nic.layer == "InfiniBand":
+        local = Gid(index=0, gid=f"fe80:0000:0000:0000:{digits(seat.name, 4)}:00ff:fe00:{nic:04x}")
+        return NicState(nic=nic, ports=(PortState(lid=20 + nic, sm_lid=1, gids=(local,)),))
+    return NicState(nic=nic, ports=(PortState(lid=0, sm_lid=0, gids=gids(seat, nic)),))
+
+
+def state(box: Box, seat: Seat) -> State:
+    """The job's processes have started on GPUs that nobody else uses; PCIe sleeps at its lowest speed."""
+    tree = tree_of(box)
+    pids = {gpu: seat.first_pid + n for n, gpu in enumerate(seat.places)}
+    used = 600 << 20
+    return State(
+        gpus=tuple(
+            GpuState(
+                gpu=gpu,
+                memory_used_bytes=used if gpu in pids else 0,
+                memory_reserved_bytes=500 << 20,
+                processes=(Process(pid=pids[gpu], memory_bytes=used, name="python3"),) if gpu in pids else (),
+            )
+            for gpu in range(box.gpus)
+        ),
+        nics=tuple(ports(box, seat, nic) for nic in range(box.nics)),
+        netdevs=(
+            Netdev(
+                name="lo",
+                kind="loopback",
+                layer="loopback",
+                state="unknown",
+                addresses=("127.0.0.1/8", "::1/128"),
+            ),
+            Netdev(
+                name=seat.interface,
+                kind="physical",
+                layer="ethernet",
+                state="up",
+                mtu=1500,
+                speed_gbps=25,
+                addresses=(f"{seat.address}/16",),
+            ),
+        ),
+        pci=tuple(PciLink(node=part.id, width=16, speed_gts=2.5) for part in (*tree.gpus, *tree.nics)),
+        clock=Clock(synchronised=True, error_seconds=2e-5, most_error_seconds=0.003),
+    )
+
+
+def software(box: Box, seat: Seat) -> Software:
+    """Versions; a board with NVSwitches runs the fabric manager of the driver's version."""
+    driver = "570.172.08"
+    switched = box.links > 0 and box.bonds is None
+    known = Software(
+        driver=driver,
+        cuda="12.8",
+        cuda_runtime="12.8",
+        nccl="2.27.5",
+        engine=seat.engine,
+        engine_version={"vllm": "0.24.0"}.get(seat.engine),
+        torch="2.9.0",
+        fabric_manager=driver if switched else None,
+        open_driver=True,
+    )
+    return msgspec.structs.replace(known, **seat.software)
+
+
+def claims(seat: Seat) -> tuple[RankClaim, ...]:
+    """What the processes find in their environment."""
+    return tuple(
+        RankClaim(
+            rank=rank,
+            world=seat.world,
+            size=seat.size,
+            local_rank=local,
+            node_rank=seat.number,
+            gpu=gpu,
+            pid=seat.first_pid + local,
+            family="torchrun",
+        )
+        for local, (rank, gpu) in enumerate(zip(seat.ranks, seat.places, strict=True))
+    )
+
+
+def node(box: Box, seat: Seat, **parts: Any) -> FullSnapshot:
+    """One node; keywords replace parts of its snapshot."""
+    names = names_of(box, seat)
+    meeting = {"MASTER_ADDR": seat.master, "MASTER_PORT": "29500"} if seat.master else {}
+    own = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": seat.interface}
+    shown = FullSnapshot(
+        schema=SCHEMA,
+        run="7421",
+        taken_at="2026-02-28T23:59:30Z",
+        sources=(Source(name="topocheck probe", kind="topocheck probe"),),
+        coverage=Coverage(gpus="all", links="all", nics="all", ranks="all" if seat.ranks else None),
+        identity=identity(box, seat),
+        hardware=hardware(box, seat),
+        environment=own | meeting | dict(seat.variables),
+        fabric=(Fabric(cluster_uuid="0" * 32, clique=0, state="Completed", status="Success", health_mask=0xAA),)
+        if box.fabric
+        else (),
+        ranks=claims(seat),
+        software=software(box, seat),
+        limits=seat.limits,
+        verbs=Verbs(
+            scope=seat.limits.scope,
+            devices=tuple(VerbsDevice(name=f"uverbs{n}", nic=nic, openable=True) for n, nic in enumerate(names)),
+            library=True,
+            providers=(box.nic.provider,),
+            peer_memory="nvidia_peermem",
+            dma_buf=True,
+        ),
+        model=WEIGHTS,
+        state=state(box, seat),
+    )
+    return msgspec.structs.replace(shown, **parts)
+
+
+def nodes(box: Box, *names: str, each: int | None = None, **seat: Any) -> list[FullSnapshot]:
+    """Equal nodes of one job, ranks in blocks of `each` (all GPUs unless given)."""
+    count = box.gpus if each is None else each
+    size = count * len(names)
+    meet = Seat(names[0]).address if len(names) > 1 else "127.0.0.1"
+    made = []
+    for number, name in enumerate(names):
+        ranks = tuple(range(count * number, count * (number + 1)))
+        place = Seat(name, number, ranks=ranks, size=size, master=meet)
+        made.append(node(box, replace(place, **seat)))
+    return made
+
+
+def launched(each: int, count: int, *sizes: tuple[str, int], engine: str = "vllm") -> FullSnapshot:
+    """The job's script and the engine's first lines: one torchrun a node, `each` processes on each of `count`."""
+    script = [
+        ("launcher", "serve.py", "srun torchrun"),
+        ("processes-per-node", "launcher", "1"),
+        ("processes-per-node", "agent", f"{each}"),
+        ("nodes", "launcher", f"{count}"),
+        ("gpus-per-node", "launcher", f"{each}"),
+    ]
+    in_force: Iterable[tuple[str, str, str]] = [("size", axis, f"{size}") for axis, size in sizes]
+    told = [("job.sbatch", line, fact) for line, fact in enumerate(script, 1)]
+    told += [("engine.log", line, fact) for line, fact in enumerate(in_force, 1)]
+    facts = tuple(
+        JobFact(
+            kind=kind,
+            name=name,
+            value=value,
+            engine=engine if source == "engine.log" else None,
+            at=At(source=source, line=line),
+        )
+        for source, line, (kind, name, value) in told
+    )
+    return FullSnapshot(schema=SCHEMA, identity=Identity(host=Host()), job=facts)

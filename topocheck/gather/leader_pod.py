@@ -1,0 +1,81 @@
+"""The uid of a group's leader: the only thing that differs when LeaderWorkerSet makes the group again.
+
+No variable gives it to a worker (lws 060ab4da: labels hold the leader's name and a hash of it), so that a
+worker asks the API server, with the account that its pod has.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from topocheck.errors import UsageError
+
+__all__ = ["ACCOUNT", "leader_uid"]
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet puts the token of the pod's account, and the authority that signs for the API server."""
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+MOST_BYTES = 4 << 20
+TIMEOUT_S = 20.0
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """What is needed of an object's metadata."""
+
+    uid: str
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """What is needed of a pod."""
+
+    metadata: Meta
+
+
+def leader_uid(env: Mapping[str, str], account: Path = ACCOUNT) -> str | None:
+    """Uid of the leader of this pod's group; None for a pod of no group, or without the manifest's variables.
+
+    Raises UsageError where the API server does not give it.
+    """
+    if env.get("TOPOCHECK_LEADER_UID"):
+        return env["TOPOCHECK_LEADER_UID"]
+    if not env.get("TOPOCHECK_GROUP_KEY"):
+        return None
+    if env.get("LWS_WORKER_INDEX") == "0":
+        return env.get("TOPOCHECK_POD_UID")
+    name, space = env.get("TOPOCHECK_LEADER", ""), env.get("TOPOCHECK_NAMESPACE", "")
+    if not NAME.fullmatch(name) or not NAME.fullmatch(space):
+        raise UsageError(
+            "TOPOCHECK_LEADER and TOPOCHECK_NAMESPACE do not name this group's leader: take the variables of "
+            "`topocheck manifest --for leaderworkerset`"
+        )
+    return uid_of(name, space, env, account)
+
+
+def uid_of(name: str, space: str, env: Mapping[str, str], account: Path) -> str:
+    """Uid of a pod. Raises UsageError in the words of what failed."""
+    host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    url = f"https://{authority}/api/v1/namespaces/{space}/pods/{name}"
+    try:
+        token = (account / "token").read_text(encoding="ascii").strip()
+        trust = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - https
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
+        )
+        with opener.open(asked, timeout=TIMEOUT_S) as answer:
+            return msgspec.json.decode(answer.read(MOST_BYTES), type=Pod).metadata.uid
+    except urllib.error.HTTPError as error:
+        hint = "give its account the right to get pods" if error.code == 403 else "is the group being removed?"
+        raise UsageError(f"the API server does not show the leader {name}: HTTP {error.code}: {hint}") from None
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise UsageError(
+            f"the leader {name} cannot be asked for at the API server ({error}): which run this is stays open"
+        ) from None
