@@ -289,7 +289,10 @@ def peers_talk_directly(ask: Ask, node: Node) -> Iterator[Finding]:
     ways = list(gpu_ways(node, shape, gpus)) + (
         list(nic_ways(ask.placement, node, shape, gpus)) if crosses else []
     )
-    if crosses and not tree.issuperset(nic.pci for nic in shape.hardware.nics):
+    need = needed(ask.placement, node)
+    taken = {hca.name for hca in need.devices} if need and need.whole else None
+    places = [nic.pci for nic in shape.hardware.nics if taken is None or nic.name in taken]
+    if crosses and not tree.issuperset(places):
         ask.gap("the place of each NIC in the PCI tree", [node.name], PROBE, part="nics")
     paths = [(way, path) for way in ways if (path := peer_path(shape.hardware, way.a, way.b)) is not None]
     yield from controlled(node, paths)

@@ -12,8 +12,9 @@ from topocheck.engines.layout import Group, Lines
 from topocheck.fabric_graph import SUPPLY, FabricGraph, fabric_of
 from topocheck.placement import Placement
 from topocheck.ranges import first, fold
+from topocheck.rendezvous import REPLICATED
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
-from topocheck.subjects import INNER, crossings, members, stage_boundaries
+from topocheck.subjects import INNER, crossing_pairs, members, stage_boundaries
 
 __all__ = ["RULES"]
 
@@ -71,6 +72,12 @@ def stages_are_near(ask: Ask, placement: Placement) -> Iterator[Finding]:
         ask.rank_gap(placement.unplaced)
         return
     found, fabric = chains(placement), fabric_of(placement)
+    assumed = [node.name for node in placement.nodes if node.bound_by == "assumed"]
+    if placement.phase == "predicted" and assumed:
+        ask.gap(
+            "which node is started as which", assumed[:MOST_NAMES], "nodes: in the plan, by name and in order"
+        )
+        return
     boundaries = {pair for pipeline in found for pair in pairwise(pipeline)}
     distance = distances(placement, fabric)
     unknown = {node for pair in boundaries if distance(*pair) is None for node in pair}
@@ -127,11 +134,11 @@ def best_order(
 
 
 def other_pairs(placement: Placement) -> set[Pair]:
-    """Nodes that groups of any kind join."""
-    found = crossings(placement)
-    if isinstance(found, NotApplicable):
-        return set()
-    joined = (pair[0] for pair in found.values())
+    """Nodes that groups of other kinds join. Replicas of a server have nothing to say to each other."""
+    apart = {"pipeline", *(("data",) if placement.plan.engine in REPLICATED else ())}
+    kinds = tuple(name for name, size in placement.layout.axes if size > 1 and name not in apart)
+    extra = tuple(kind for kind in placement.layout.extra if placement.layout.size(kind) > 1)
+    joined = (pair[0] for pair in crossing_pairs(placement, (*kinds, *extra)).values())
     return {(pair.a.index, pair.b.index) for pair in joined if pair.a is not None and pair.b is not None}
 
 

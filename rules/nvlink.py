@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 
 from topocheck.ask import NVLINK, Ask
 from topocheck.hardware import Link, Shape
-from topocheck.models import has_fabric, nvlinks_by_design, spans_hosts
+from topocheck.models import has_fabric, in_a_rack, nvlinks_by_design
 from topocheck.placement import Node, Placement
 from topocheck.ranges import fold
 from topocheck.remedy import Exclude
@@ -217,8 +217,9 @@ def faults_of(fabric: Fabric, node: Node) -> list[str]:
     """What is wrong in one report of the fabric, in words."""
     state = (fabric.state or "").lower()
     if state == "not supported":
-        expected = any(spans_hosts(model) for model in node.models)
-        return ["state Not Supported on a model that has a fabric"] if expected else []
+        switched = node.shape is not None and any(map(node.shape.nvswitch, range(node.shape.gpus)))
+        expected = switched or any(map(in_a_rack, node.models))
+        return ["state Not Supported on a machine that has a fabric"] if expected else []
     if fabric.state is not None and state != COMPLETED:
         return [f"state {fabric.state}"]
     found = []

@@ -7,7 +7,7 @@ what one node of a job adds: its name, ranks, variables. Everything is made; ide
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -484,6 +484,8 @@ def node(box: Box, seat: Seat, **parts: Any) -> FullSnapshot:
     names = names_of(box, seat)
     meeting = {"MASTER_ADDR": seat.master, "MASTER_PORT": "29500"} if seat.master else {}
     own = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": seat.interface}
+    if seat.limits.scope == "host":
+        own["SLURM_JOB_GPUS"] = ",".join(map(str, seat.places))
     shown = FullSnapshot(
         schema=SCHEMA,
         run="7421",
@@ -526,8 +528,8 @@ def nodes(box: Box, *names: str, each: int | None = None, **seat: Any) -> list[F
     return made
 
 
-def launched(each: int, count: int, *sizes: tuple[str, int], engine: str = "vllm") -> FullSnapshot:
-    """The job's script and the engine's first lines: one torchrun a node, `each` processes on each of `count`."""
+def launched(each: int, count: int, tensor: int, pipeline: int = 1) -> FullSnapshot:
+    """Script and first lines of vLLM: one torchrun a node, `each` processes on each of `count` nodes."""
     script = [
         ("launcher", "serve.py", "srun torchrun"),
         ("processes-per-node", "launcher", "1"),
@@ -535,7 +537,11 @@ def launched(each: int, count: int, *sizes: tuple[str, int], engine: str = "vllm
         ("nodes", "launcher", f"{count}"),
         ("gpus-per-node", "launcher", f"{each}"),
     ]
-    in_force: Iterable[tuple[str, str, str]] = [("size", axis, f"{size}") for axis, size in sizes]
+    in_force = [
+        ("size", "tensor", f"{tensor}"),
+        ("size", "pipeline", f"{pipeline}"),
+        ("rendezvous", "dist-init", f"{Seat('').address if count > 1 else '127.0.0.1'}:29501"),
+    ]
     told = [("job.sbatch", line, fact) for line, fact in enumerate(script, 1)]
     told += [("engine.log", line, fact) for line, fact in enumerate(in_force, 1)]
     facts = tuple(
@@ -543,7 +549,7 @@ def launched(each: int, count: int, *sizes: tuple[str, int], engine: str = "vllm
             kind=kind,
             name=name,
             value=value,
-            engine=engine if source == "engine.log" else None,
+            engine="vllm" if source == "engine.log" else None,
             at=At(source=source, line=line),
         )
         for source, line, (kind, name, value) in told

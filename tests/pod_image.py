@@ -30,7 +30,16 @@ runtime = "runc"
 events_logger = "file"
 """
 PACKAGES = ("ClusterShell", "click", "jinja2", "markupsafe", "msgspec", "networkx", "pynvml", "yaml")
-LEFT_OUT = {"__pycache__", "test", "idlelib", "ensurepip", "tkinter", "lib2to3", "site-packages", "turtledemo"}
+LEFT_OUT = {
+    "__pycache__",
+    "test",
+    "idlelib",
+    "ensurepip",
+    "tkinter",
+    "lib2to3",
+    "site-packages",
+    "turtledemo",
+}
 SCRIPT = "import sys; from topocheck.cli.main import main; sys.exit(main())"
 LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x")
 
@@ -120,7 +129,8 @@ def libraries(files: list[Path]) -> list[str]:
 
 def write_script(archive: tarfile.TarFile, python: Path) -> None:
     """`topocheck` and `python` on the PATH, and folders that a container has."""
-    text = f"#!{python} -S\nimport site, sys; site.addsitedir({site(Path(sysconfig.get_path('stdlib')))!r})\n{SCRIPT}\n"
+    packages = site(Path(sysconfig.get_path("stdlib")))
+    text = f"#!{python} -S\nimport site; site.addsitedir({packages!r})\n{SCRIPT}\n"
     entry = tarfile.TarInfo("usr/bin/topocheck")
     data = text.encode()
     entry.size, entry.mode = len(data), 0o755

@@ -162,10 +162,13 @@ def test_a_bad_baseline_is_one_sentence(job: Path) -> None:
 
 
 def test_standard_input_is_one_thing() -> None:
-    for run in (("--policy", "-", "-"), ("--plan", "-", "--policy", "-", "nodes.jsonl")):
+    for run, both in (
+        (("--policy", "-", "-"), "either the policy or evidence"),
+        (("--plan", "-", "--policy", "-", "nodes.jsonl"), "either the plan or the policy"),
+    ):
         ran = topocheck("verify", *run, stdin=b"policy: {skip: [ENV007]}\n")
         assert ran.code == 2
-        assert "standard input is the plan, the policy or evidence" in ran.last
+        assert f"standard input is {both}: give one of the two as a file" in ran.last
     ran = topocheck(
         "verify", "--plan", "plan.yaml", "--policy", "-", "nodes.jsonl", stdin=b"policy: {skip: [ENV007]}\n"
     )

@@ -97,6 +97,7 @@ SECOND = entry_name("node-1", "boot-of-node-1")
         (SECOND, gzip.compress(b"{}"), "schema"),
         (SECOND, gzip.compress(b" " * (17 << 20)), "more than 16 MiB"),
     ],
+    ids=["another run", "another host", "cut", "damaged", "no snapshot", "a bomb"],
 )
 def test_an_entry_that_is_not_what_it_should_be_is_not_used_and_is_named(
     tmp_path: Path, name: str, data: bytes, words: str

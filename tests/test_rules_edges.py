@@ -35,6 +35,14 @@ def mute(model: str | None = H100, **parts: object) -> list[FullSnapshot]:
     return [*logs, *views]
 
 
+def switched_off(view: FullSnapshot) -> FullSnapshot:
+    """A node whose log says that senders do not read by GPUDirect."""
+    if view.observed is None:
+        return view
+    off = fact("env", "NCCL_NET_GDR_READ=0", host=view.identity.host.name or "", line=3)
+    return msgspec.structs.replace(view, observed=msgspec.structs.replace(view.observed, facts=(off,)))
+
+
 def obs004(evidence: Sequence[FullSnapshot]) -> str:
     return answer(report(TWO, *evidence), "OBS004").verdict
 
@@ -54,15 +62,7 @@ def test_a_sender_without_gpudirect_on_unknown_hardware_is_unknown() -> None:
 
 
 def test_a_sender_that_was_told_to_read_through_the_host_is_as_meant() -> None:
-    logs = mute()
-    told = []
-    for view in logs:
-        seen = view.observed
-        name = view.identity.host.name or ""
-        if seen is not None:
-            off = fact("env", "NCCL_NET_GDR_READ=0", host=name, line=3)
-            view = msgspec.structs.replace(view, observed=msgspec.structs.replace(seen, facts=(off,)))
-        told.append(view)
+    told = [switched_off(view) for view in mute()]
     assert obs004(told) == "pass"
 
 

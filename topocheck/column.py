@@ -160,7 +160,23 @@ def observed_column(seen: Sightings, world: int) -> Column:
     for comm in world_communicators(seen, world):
         fill(column, comm.everyone(), world)
     fill(column, tagged_members(seen), world)
+    name_gpus(column, seen)
     return column
+
+
+def name_gpus(column: Column, seen: Sightings) -> None:
+    """GPUs of ranks that the engine names by process alone: by the process's other communicators."""
+    processes = {
+        (column.node[rank], pid): rank for rank, pid in column.pid.items() if column.gpu[rank] is None
+    }
+    found: dict[int, set[int]] = {}
+    for comm in seen.communicators.values() if processes else ():
+        for member in comm.everyone():
+            rank = processes.get((member.machine, member.pid or UNKNOWN))
+            if rank is not None and member.gpu is not None:
+                found.setdefault(rank, set()).add(member.gpu)
+    for rank, gpus in found.items():
+        column.gpu[rank] = gpus.pop() if len(gpus) == 1 else None
 
 
 def fill(column: Column, members: Iterable[Member], world: int) -> None:

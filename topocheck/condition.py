@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from topocheck.snapshot import Clock, Condition, Gid, GpuCondition, Netdev, RankClaim
+from topocheck.snapshot import Clock, Condition, GpuCondition, Netdev, RankClaim
 
 __all__ = ["GidFacts", "NodeState", "PortFacts", "Strayed", "reduced"]
 
@@ -102,7 +102,14 @@ def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashab
                 nic.nic,
                 port.port,
                 port.sm_lid,
-                None if port.lid or port.gids is None else tuple([gid_facts(gid) for gid in port.gids]),
+                None
+                if port.lid or port.gids is None
+                else tuple(
+                    [
+                        (gid.index, gid.type, gid.netdev, gid.gid[:30] == MAPPED, gid.gid[:4] == "fe80")
+                        for gid in port.gids
+                    ]
+                ),
                 port.gids_cut,
             )
             for nic in condition.nics
@@ -177,12 +184,6 @@ def foreign(gpu: GpuCondition, own: set[int | None]) -> GpuCondition | None:
         memory_reserved_bytes=gpu.memory_reserved_bytes,
         processes=others,
     )
-
-
-def gid_facts(gid: Gid) -> tuple[Any, ...]:
-    """One entry of a GID table as GidFacts would hold it."""
-    text = gid.gid
-    return gid.index, gid.type, gid.netdev, text[:30] == MAPPED, text[:4] == "fe80"
 
 
 def named(port: tuple[Any, ...]) -> PortFacts:

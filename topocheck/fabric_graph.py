@@ -49,6 +49,7 @@ class FabricGraph:
         self._graph: nx.Graph[str] | None = None
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], int | None] = {}
         self._reach: dict[tuple[str, ...], dict[str, int]] = {}
+        self._beside: dict[str, list[str]] = {}
 
     @property
     def graph(self) -> nx.Graph[str]:
@@ -77,12 +78,21 @@ class FabricGraph:
     def _between(self, a: tuple[str, ...], b: tuple[str, ...]) -> int | None:
         """Shortest way between two sets of switches, both ends counted."""
         if a not in self._reach:
-            import networkx as nx  # noqa: PLC0415 - as above
-
-            layers = enumerate(nx.bfs_layers(self.graph, list(a)), 1)
-            self._reach[a] = {switch: depth for depth, layer in layers for switch in layer}
+            self._reach[a] = self._from(a)
         reach = self._reach[a]
         return min((reach[end] for end in b if end in reach), default=None)
+
+    def _from(self, start: tuple[str, ...]) -> dict[str, int]:
+        """Switches on the way to each other one, from these on: layer by layer over plain lists."""
+        if not self._beside:
+            self._beside = {switch: list(others) for switch, others in self.graph.adjacency()}
+        found, layer, depth = dict.fromkeys(start, 1), list(start), 1
+        while layer:
+            depth += 1
+            around = dict.fromkeys(other for switch in layer for other in self._beside[switch])
+            layer = [switch for switch in around if switch not in found]
+            found.update(dict.fromkeys(layer, depth))
+        return found
 
     def spell(self, node: Node) -> str:
         """Switches of a node without who names them: `leaf3`."""

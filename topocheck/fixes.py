@@ -7,6 +7,7 @@ want different things of one variable are told and left to the reader.
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,6 +25,22 @@ NAMES = ("README.txt", "hostfile", "rankfile", "env.sh", "exclude.txt")
 """Files that there may be."""
 ORDER, VISIBLE = "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"
 MOST_TEXT = 400
+ABOUT = {
+    "hostfile": "Nodes in the order that keeps the groups together, with the ranks of each. The rules were "
+    "run on this order and hold. Open MPI: mpirun --hostfile hostfile --map-by slot. DeepSpeed: deepspeed "
+    "--hostfile hostfile. Slurm: srun --distribution=block where Slurm itself has the nodes in this order, "
+    "else --distribution=arbitrary with the host of every rank in --nodelist. Where each node is started by "
+    "itself, its line counted from 0 is its node rank (torchrun, vLLM and SGLang --node-rank), and the first "
+    "is the master.",
+    "rankfile": "The same order by rank. Open MPI: mpirun --map-by rankfile:file=rankfile",
+    "env.sh": "Variables of the ranks. Source it on every node after the scheduler and the image have set "
+    "theirs, and before the ranks start. Numbers of GPUs are nvidia-smi's. A host that calls itself "
+    "otherwise than the report does gets no line of its own.",
+    "exclude.txt": "Nodes to do without until they are repaired; {left} of {nodes} are left. The job needs "
+    "others in their place, or smaller sizes. Slurm: sbatch --exclude=$(paste -sd, exclude.txt). The other "
+    "files do not know of it.",
+}
+"""What each file is for and how it is used."""
 
 
 @dataclass(slots=True)
@@ -33,6 +50,8 @@ class Asked:
     remedy: Remedy
     by: list[str] = field(default_factory=list)
     """Rule and message of each."""
+    severe: bool = False
+    """One of them is an error."""
 
 
 Setting = tuple[str, str | None]
@@ -74,7 +93,9 @@ def remedies_of(report: Report) -> Iterator[Asked]:
             for remedy in finding.remedies if finding.counts else ():
                 kept = without(remedy, borne)
                 if kept is not None:
-                    found.setdefault(kept, Asked(kept)).by.append(spoken(rule, finding))
+                    one = found.setdefault(kept, Asked(kept))
+                    one.by.append(spoken(rule, finding))
+                    one.severe = one.severe or finding.severity == "error"
     yield from found.values()
 
 
@@ -132,10 +153,13 @@ def rankfile(asked: Sequence[Asked]) -> list[str]:
 
 
 def exclude(asked: Sequence[Asked], nodes: Sequence[str]) -> list[str]:
-    """Nodes to do without, in the job's order; none if that leaves no node."""
-    wanted = {name for one in asked if isinstance(one.remedy, Exclude) for name in one.remedy.nodes}
-    left = set(nodes) - wanted
-    return in_order(wanted, nodes) if left else []
+    """Nodes to do without, in the job's order: those of errors alone, or none, if else no node is left."""
+    accused = [one for one in asked if isinstance(one.remedy, Exclude)]
+    for these in (accused, [one for one in accused if one.severe]):
+        wanted = {name for one in these for name in one.remedy.nodes}
+        if not wanted.issuperset(nodes):
+            return in_order(wanted, nodes)
+    return []
 
 
 def in_order(names: Iterable[str], nodes: Sequence[str]) -> list[str]:
@@ -228,43 +252,16 @@ def readme(
     yield MARK
     yield f"{report.tool}, {report.at}: {one_line(report.job)}"
     yield one_line(f"{report.verdict.upper()}: {report.sentence}")
-    for name, about in (
-        ("hostfile", ORDER_WORDS),
-        ("rankfile", RANK_WORDS),
-        ("env.sh", ENV_WORDS),
-        ("exclude.txt", exclude_words(files, nodes)),
-    ):
+    for name, about in ABOUT.items():
         if name in files:
-            yield from ("", name, *(f"  {line}" for line in about), "  Asked for by:")
-            yield from (f"  - {said}" for said in dict.fromkeys(asking(name, asked)))
+            left = len(nodes) - files[name].count("\n")
+            told = textwrap.wrap(about.format(left=left, nodes=len(nodes)), 98, break_on_hyphens=False)
+            yield from ("", name, *(f"  {line}" for line in told), "  Asked for by:")
+            yield from (f"  - {said}" for said in dict.fromkeys(asking(name, asked, files[name])))
 
 
-ORDER_WORDS = (
-    "Nodes in the order that keeps the groups together, with the ranks of each. The rules were run on this",
-    "order and hold. Open MPI: mpirun --hostfile hostfile --map-by slot; DeepSpeed: deepspeed --hostfile",
-    "hostfile. Where each node is started by itself, its line counted from 0 is its node rank (torchrun",
-    "--node-rank, vLLM and SGLang --node-rank), and the first one is the master.",
-)
-RANK_WORDS = ("The same order by rank. Open MPI: mpirun --map-by rankfile:file=rankfile",)
-ENV_WORDS = (
-    "Variables of the ranks. Source it on every node after the scheduler and the image have set theirs, and",
-    "before the ranks start. Numbers of GPUs are nvidia-smi's. Hosts that call themselves otherwise than the",
-    "report does get no line of their own.",
-)
-
-
-def exclude_words(files: dict[str, str], nodes: Sequence[str]) -> tuple[str, ...]:
-    """What to do with exclude.txt, and what it leaves."""
-    count = files.get("exclude.txt", "").count("\n")
-    return (
-        f"Nodes to do without until they are repaired: {count} of {len(nodes)}. The job needs others in",
-        "their place, or smaller sizes. Slurm: sbatch --exclude=$(paste -sd, exclude.txt). The other files do",
-        "not know of it.",
-    )
-
-
-def asking(name: str, asked: Sequence[Asked]) -> Iterator[str]:
-    """Findings that asked for a file."""
+def asking(name: str, asked: Sequence[Asked], text: str) -> Iterator[str]:
+    """Findings that asked for a file of this text."""
     kinds: dict[str, tuple[type[Remedy], ...]] = {
         "hostfile": (NodeOrder,),
         "rankfile": (NodeOrder,),
@@ -272,7 +269,8 @@ def asking(name: str, asked: Sequence[Asked]) -> Iterator[str]:
         "exclude.txt": (Exclude,),
     }
     for one in asked:
-        if isinstance(one.remedy, kinds[name]):
+        heard = not isinstance(one.remedy, Exclude) or not set(one.remedy.nodes).isdisjoint(text.split())
+        if isinstance(one.remedy, kinds[name]) and heard:
             yield from one.by
 
 

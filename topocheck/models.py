@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["has_fabric", "has_nvlink", "nvlinks_by_design", "spans_hosts"]
+__all__ = ["has_fabric", "has_nvlink", "in_a_rack", "nvlinks_by_design", "spans_hosts"]
 
 BASEBOARD_LINKS = (
     (r"P100-SXM2", 4),
@@ -36,6 +36,10 @@ SPANS_HOSTS = re.compile(r"\b(GB200|GB300|GH200|VR200)\b")
 """Boards whose NVLink domain may reach over several hosts."""
 
 
+IN_A_RACK = re.compile(r"\b(GB200|GB300|VR200)\b")
+"""Boards that are sold in racks with NVLink switches alone; a GH200 is often a machine by itself."""
+
+
 def nvlinks_by_design(model: str | None) -> int | None:
     """NVLinks that every healthy GPU of this model has; None if it depends on the machine."""
     if model is None:
@@ -55,6 +59,11 @@ def has_nvlink(model: str | None) -> bool | None:
 def has_fabric(model: str | None) -> bool | None:
     """Whether NVML reports a fabric for this model (Hopper and newer on NVSwitch); None without a model."""
     return None if model is None else bool(FABRIC.search(model))
+
+
+def in_a_rack(model: str | None) -> bool:
+    """Every machine with this model has NVLink switches around it."""
+    return model is not None and bool(IN_A_RACK.search(model))
 
 
 def spans_hosts(model: str | None) -> bool | None:

@@ -20,7 +20,16 @@ from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
 from topocheck.snapshot import JobFact
 
-__all__ = ["Address", "addresses", "is_loopback", "loopbacks", "machine_of", "masters", "undecided"]
+__all__ = [
+    "REPLICATED",
+    "Address",
+    "addresses",
+    "is_loopback",
+    "loopbacks",
+    "machine_of",
+    "masters",
+    "undecided",
+]
 
 MASTER = "MASTER_ADDR"
 VARIABLES = (MASTER, "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT")

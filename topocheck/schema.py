@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from topocheck import declaration, difference, record, report, snapshot
+from topocheck import declaration, difference, manifestreport, record, report, snapshot
 from topocheck.engines import ENGINES
 from topocheck.pipeline import balance_report, trace_units, waits_report
 from topocheck.pipeline import compare as comparison
@@ -37,6 +37,7 @@ Kind = Literal[
     "waits",
     "unit",
     "diff",
+    "manifest",
 ]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -54,6 +55,7 @@ DOCUMENTS: dict[Kind, tuple[type[msgspec.Struct], str]] = {
     "waits": (waits_report.WaitsReport, waits_report.SCHEMA),
     "unit": (trace_units.UnitLine, "topocheck.unit/1"),
     "diff": (difference.Difference, difference.SCHEMA),
+    "manifest": (manifestreport.ManifestReport, manifestreport.SCHEMA),
 }
 """Type and schema id of each document."""
 

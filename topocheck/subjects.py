@@ -23,6 +23,7 @@ __all__ = [
     "Load",
     "TensorGroup",
     "between_nodes",
+    "crossing_pairs",
     "crossings",
     "every_rank_told",
     "loads",

@@ -21,7 +21,7 @@ from topocheck.probes.capture.manifest_kinds import KINDS, Role
 from topocheck.probes.capture.prompt import sections
 from topocheck.probes.capture.reading import Note, Reading, Text
 
-__all__ = ["KIND", "parse"]
+__all__ = ["GPU", "KIND", "containers", "documents", "parse", "started", "variables"]
 
 KIND = "kubernetes manifest"
 

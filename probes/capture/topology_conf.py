@@ -63,7 +63,7 @@ def parameters(text: Text) -> Iterator[tuple[int, Mapping[str, str]]]:
         first = first if kept else number
         kept += line.partition("#")[0].rstrip()
         if kept.endswith("\\"):
-            kept = kept[:-1] + " "
+            kept = kept[:-1]
             continue
         yield first, {name.lower(): value for name, value in FIELD.findall(kept)}
         kept = ""

@@ -1,4 +1,4 @@
-"""The folder of `topocheck verify --write-fixes`: written aside, then renamed, so that it is there as a whole."""
+"""The folder of `topocheck verify --write-fixes`: written aside, then renamed, so that it is whole."""
 
 from __future__ import annotations
 

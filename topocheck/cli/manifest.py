@@ -28,9 +28,11 @@ EXAMPLE = "engine: vllm\nparallel: {{tensor: 8, pipeline: {nodes}}}\nnodes: {nod
 @click.option("--for", "kind", type=click.Choice(KINDS), help="Kind of the job; --patch sees it in the FILE.")
 @click.option("--patch", "patch_path", metavar="FILE", help="Add the gate to this manifest, and print it.")
 @click.option("--plan", "plan_path", metavar="PLAN", help="Plan file  [default: an example, to be edited]")
-@click.option("--name", default="job", show_default=True, help="Name of the job, and of what is added.")
+@click.option("--name", metavar="NAME", help="Name of what is made  [default: the manifest's, else job]")
 @click.option("--image", default=f"topocheck:{__version__}", show_default=True, help="Image with topocheck.")
-@click.option("--main-image", default="registry.example/engine:1", show_default=True, help="Image of the job.")
+@click.option(
+    "--main-image", default="registry.example/engine:1", show_default=True, help="Image of the job."
+)
 @click.option("--gpus", type=click.IntRange(0, 1024), help="GPUs a pod  [default: ranks / nodes of the plan]")
 @click.option("--gpu-resource", default="nvidia.com/gpu", show_default=True, help="What stands for a GPU.")
 @click.option("--claim", default="topocheck-gates", show_default=True, help="Claim in which gates meet.")
@@ -46,16 +48,20 @@ def manifest_command(context: click.Context, /, *, nothing: tuple[str, ...], **o
     """
     command: tuple[str, ...] | None = context.obj
     if nothing:
-        raise UsageError("give the command of the job after --: topocheck manifest --for pod -- vllm serve ...")
+        raise UsageError(
+            "give the command of the job after --: topocheck manifest --for pod -- vllm serve ..."
+        )
     if options["patch_path"] is not None:
         show(put_into(options, command), exact=True)
         return
     kind: Kind | None = options["kind"]
     if kind is None:
         raise UsageError(f"give --for with the kind of the job ({', '.join(KINDS)}), or --patch FILE")
-    wanted = wanted_of(options, command or (), alone=kind == "pod")
+    wanted = checked(wanted_of(options, command or (), "job", alone=kind == "pod"))
     if kind == "pod" and not wanted.alone:
-        raise UsageError(f"the plan has {wanted.nodes} nodes and a Pod is one: choose another kind with --for")
+        raise UsageError(
+            f"the plan has {wanted.nodes} nodes and a Pod is one: choose another kind with --for"
+        )
     show(manifest(kind, wanted), exact=True)
 
 
@@ -64,7 +70,7 @@ def put_into(options: dict[str, Any], command: tuple[str, ...] | None) -> str:
     if command is not None or options["plan_path"] is None:
         raise UsageError("--patch takes the command that is in the manifest, and the plan of --plan FILE")
     path = options["patch_path"]
-    found = patched(read_file(path, Path()), path, wanted_of(options, (), alone=False))
+    found = patched(read_file(path, Path()), path, wanted_of(options, (), "", alone=False))
     if options["kind"] not in (None, found.kind):
         raise UsageError(f"{path}: is of kind {found.kind}, not {options['kind']}")
     for note in found.notes:
@@ -72,28 +78,26 @@ def put_into(options: dict[str, Any], command: tuple[str, ...] | None) -> str:
     return found.text
 
 
-def wanted_of(options: dict[str, Any], command: tuple[str, ...], *, alone: bool) -> Wanted:
-    """The options as one checked value."""
+def wanted_of(options: dict[str, Any], command: tuple[str, ...], name: str, *, alone: bool) -> Wanted:
+    """The options as one value."""
     source, text = "example", EXAMPLE.format(nodes=1 if alone else 2)
     if options["plan_path"] is not None:
         source, text = text_of(options["plan_path"])
     plan = parse_plan(text, source)
     nodes = nodes_of(plan)
     gpus = options["gpus"]
-    return checked(
-        Wanted(
-            name=options["name"],
-            image=options["image"],
-            main_image=options["main_image"],
-            command=command,
-            plan=text.replace("\r\n", "\n"),
-            nodes=nodes,
-            gpus=gpus_of(plan, nodes) if gpus is None else gpus,
-            resource=options["gpu_resource"],
-            claim=options["claim"],
-            topology=options["topology"],
-            timeout_s=options["timeout"],
-        )
+    return Wanted(
+        name=options["name"] or name,
+        image=options["image"],
+        main_image=options["main_image"],
+        command=command,
+        plan=text.replace("\r\n", "\n"),
+        nodes=nodes,
+        gpus=gpus_of(plan, nodes) if gpus is None else gpus,
+        resource=options["gpu_resource"],
+        claim=options["claim"],
+        topology=options["topology"],
+        timeout_s=options["timeout"],
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from typing import Literal
 
 import click
@@ -65,6 +67,12 @@ AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     is_flag=True,
     help="All evidence is of after a restart: does the job work again (OBS007)?",
 )
+@click.option(
+    "--write-fixes",
+    "fixes",
+    metavar="DIR",
+    help="Write what mends the findings: hostfile, rankfile, env.sh, exclude.txt.",
+)
 @click.option("--exit-zero", is_flag=True, help="Report only: exit 0 whatever the verdict.")
 @click.option("--at", metavar="TIME", help="The `now` of the run, RFC 3339  [default: the clock]")
 @click.option("--color/--no-color", "colour", default=None, help="Colour  [default: if stdout is a terminal]")
@@ -85,6 +93,7 @@ def verify(  # noqa: PLR0917 - one parameter an option
     baseline: str | None,
     since: str | None,
     after_recovery: bool,
+    fixes: str | None,
     exit_zero: bool,
     at: str | None,
     colour: bool | None,
@@ -98,11 +107,8 @@ def verify(  # noqa: PLR0917 - one parameter an option
     are used; the report says where each comes from.
     """
     wanted = one_each({"json": json_path, "html": html_path})
-    streams = [plan_path, policy, *(split_label(name)[1] for name in evidence)]
-    if "-" in streams[:2] and streams.count("-") > 1:
-        raise UsageError(
-            "standard input is the plan, the policy or evidence: give all but one of them as a file"
-        )
+    read_once(plan_path, policy, evidence)
+    mend = mender(fixes)
     declared = declared_by(plan_path, context.obj, nodes)._replace(
         site=None if policy is None else read_site(policy),
         baseline=None if baseline is None else read_baseline(baseline),
@@ -119,9 +125,32 @@ def verify(  # noqa: PLR0917 - one parameter an option
         digests=bool(wanted),
         admission=Admission(expect, now),
         since=since,
+        fixes=fixes is not None,
     )
+    mend(report)
     write_outputs(report, wanted, colour=colour_wanted(colour), verbose=verbose)
     return report.exit_code
+
+
+def read_once(plan: str | None, policy: str | None, evidence: Sequence[str]) -> None:
+    """Raise UsageError if standard input is to be read twice."""
+    streams = [what for what, path in (("the plan", plan), ("the policy", policy)) if path == "-"]
+    streams += ["evidence"] * any(split_label(name)[1] == "-" for name in evidence)
+    if len(streams) > 1:
+        raise UsageError(
+            f"standard input is either {' or '.join(streams[:2])}: give one of the two as a file"
+        )
+
+
+def mender(folder: str | None) -> Callable[[Report], None]:
+    """Writes what mends a report into the folder, if one is given. Raises UsageError if it cannot be used."""
+    if folder is None:
+        return lambda _: None
+    # Imported only where it is asked for.
+    from topocheck.cli.fixes import check_folder, write_fixes  # noqa: PLC0415
+
+    check_folder(folder)
+    return partial(write_fixes, name=folder)
 
 
 def declared_by(path: str | None, command: tuple[str, ...] | None, nodes: str | None) -> Declared:
@@ -178,8 +207,9 @@ def check(
     digests: bool,
     admission: Admission = EVERYTHING,
     since: str | None = None,
+    fixes: bool = False,
 ) -> Report:
-    """Gather, place, run the rules, report. `whole` adds the placement table."""
+    """Gather, place, run the rules, report. `whole` adds the placement table, `fixes` that and what mends."""
     gc.disable()  # evidence is frozen and has no cycles: collecting it again and again only costs
     try:
         inventory = Inventory()
@@ -190,6 +220,6 @@ def check(
 
             inventory.earlier = read_whereabouts(since)
         inputs = gather(arguments(evidence), inventory, digests=digests)
-        return answer(declared, inventory, inputs, gate, at=at, whole=whole)
+        return answer(declared, inventory, inputs, gate, at=at, whole=whole or fixes, fixes=fixes)
     finally:
         gc.enable()

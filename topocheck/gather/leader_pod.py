@@ -66,15 +66,19 @@ def uid_of(name: str, space: str, env: Mapping[str, str], account: Path) -> str:
     try:
         token = (account / "token").read_text(encoding="ascii").strip()
         trust = ssl.create_default_context(cafile=str(account / "ca.crt"))
-        asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - https
+        asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
         )
         with opener.open(asked, timeout=TIMEOUT_S) as answer:
             return msgspec.json.decode(answer.read(MOST_BYTES), type=Pod).metadata.uid
     except urllib.error.HTTPError as error:
-        hint = "give its account the right to get pods" if error.code == 403 else "is the group being removed?"
-        raise UsageError(f"the API server does not show the leader {name}: HTTP {error.code}: {hint}") from None
+        hint = (
+            "give its account the right to get pods" if error.code == 403 else "is the group being removed?"
+        )
+        raise UsageError(
+            f"the API server does not show the leader {name}: HTTP {error.code}: {hint}"
+        ) from None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise UsageError(
             f"the leader {name} cannot be asked for at the API server ({error}): which run this is stays open"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
 
 from topocheck.commands.documents import parse_documents
 from topocheck.errors import InputError
-from topocheck.kubernetes.wanted import FIELDS, GATE, KIND_OF, Kind, Wanted
+from topocheck.kubernetes.wanted import FIELDS, GATE, KIND_OF, Kind, Wanted, checked
 from topocheck.kubernetes.written import container, extras, failure_policy, lines_at, volumes
 from topocheck.launchers.allowed import allowed
 
@@ -79,7 +79,7 @@ def patched(text: str, source: str, wanted: Wanted) -> Patched:
     parse_documents(text, source)  # refuses what is no YAML, or would never end
     try:
         roots = list(yaml.compose_all(text, Loader=LOADER))
-        data = list(yaml.safe_load_all(text))
+        data = list(yaml.load_all(text, Loader=LOADER))
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
@@ -87,7 +87,8 @@ def patched(text: str, source: str, wanted: Wanted) -> Patched:
     job = only_job(roots, data, source)
     kind = KIND_OF[job.data["kind"]]
     meta = job.data.get("metadata")
-    space = meta.get("namespace") if isinstance(meta, dict) else None
+    space, own = (meta.get("namespace"), meta.get("name")) if isinstance(meta, dict) else (None, None)
+    wanted = checked(wanted if wanted.name else replace(wanted, name=str(own or "job")))
     specs = pod_specs(job, source)
     accounts = {place.data.get("serviceAccountName") for place in specs}
     account = account_of(accounts, source, job.line) if kind == "leaderworkerset" else None
@@ -100,9 +101,7 @@ def patched(text: str, source: str, wanted: Wanted) -> Patched:
     beside = extras(kind, wanted, account, space if isinstance(space, str) else None)
     whole = f"{inserted(text, inserts)}---\n{beside}"
     check_kept(data, whole, source)
-    return Patched(
-        whole.replace("\n", "\r\n") if "\r\n" in text else whole, kind, tuple(notes(job, wanted))
-    )
+    return Patched(whole.replace("\n", "\r\n") if "\r\n" in text else whole, kind, tuple(notes(job, wanted)))
 
 
 def only_job(roots: Sequence[Any], data: Sequence[Any], source: str) -> Place:
@@ -114,7 +113,9 @@ def only_job(roots: Sequence[Any], data: Sequence[Any], source: str) -> Place:
         if isinstance(value, dict) and value.get("kind") in KIND_OF
     ]
     if not found:
-        raise InputError("holds no Pod, Job, JobSet or LeaderWorkerSet", path=source, fix="give the job's manifest")
+        raise InputError(
+            "holds no Pod, Job, JobSet or LeaderWorkerSet", path=source, fix="give the job's manifest"
+        )
     if len(found) > 1:
         fix = "give each a file of its own"
         raise InputError("holds several jobs", path=source, line=found[1].line, fix=fix)
@@ -164,7 +165,10 @@ def account_of(accounts: set[Any], source: str, line: int) -> str | None:
     """The service account that all pods have; None if none has one."""
     if len(accounts) > 1:
         raise InputError(
-            "leader and workers have different service accounts", path=source, line=line, fix="give them the same"
+            "leader and workers have different service accounts",
+            path=source,
+            line=line,
+            fix="give them the same",
         )
     account = accounts.pop()
     return account if isinstance(account, str) else None
@@ -175,7 +179,9 @@ def into_pod(place: Place, kind: Kind, wanted: Wanted, source: str) -> Iterator[
     named = [*listed(place.data, "initContainers"), *listed(place.data, "containers")]
     taken = {entry.get("name") for entry in (*named, *listed(place.data, "volumes"))}
     if taken & {GATE, *VOLUMES}:
-        raise InputError("has a gate already", path=source, line=place.line, fix="patch the manifest without it")
+        raise InputError(
+            "has a gate already", path=source, line=place.line, fix="patch the manifest without it"
+        )
     main = next(iter(listed(place.data, "containers")), {})
     gate = container(kind, wanted, extended(main), shared(main, kind))
     yield into_list(place, "initContainers", gate, source)
@@ -189,7 +195,7 @@ def listed(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def extended(main: Mapping[str, Any]) -> dict[str, Any]:
-    """Devices that the main container asks for: the kubelet gives the same ones to both, one after the other."""
+    """Devices that the main container asks for: the kubelet gives the same ones to both in turn."""
     resources = main.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
     found = limits.items() if isinstance(limits, dict) else ()
@@ -225,7 +231,9 @@ def into_list(place: Place, name: str, text: str, source: str) -> Insert:
     value = pair[1]
     if not isinstance(value, yaml.SequenceNode) or value.flow_style or not value.value:
         fix = "write its entries each on a line of its own, or remove the key"
-        raise InputError(f"{name} is no list of lines", path=source, line=pair[0].start_mark.line + 1, fix=fix)
+        raise InputError(
+            f"{name} is no list of lines", path=source, line=pair[0].start_mark.line + 1, fix=fix
+        )
     return Insert(value.start_mark.line, lines_at(text, value.start_mark.column))
 
 
@@ -257,13 +265,13 @@ def kept(before: Any, after: Any) -> bool:
         gates = all(isinstance(one, dict) and one.get("name") in (GATE, *VOLUMES) for one in after[:more])
         rest = after[more:]
         return gates and len(rest) == len(before) and all(map(kept, before, rest))
-    return type(before) is type(after) and (before == after or (before != before and after != after))
+    return type(before) is type(after) and (before == after or str(before) == str(after) == "nan")
 
 
 def check_kept(data: Sequence[Any], whole: str, source: str) -> None:
     """Read the result again. Raises InputError where it does not hold what was given."""
     try:
-        after = list(yaml.safe_load_all(whole))[: len(data)]
+        after = list(yaml.load_all(whole, Loader=LOADER))[: len(data)]
     except (yaml.YAMLError, ValueError):
         after = []
     if not kept(list(data), after):

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from topocheck.errors import UsageError
 
-__all__ = ["FIELDS", "GATE", "KIND_OF", "KINDS", "Kind", "Wanted", "checked"]
+__all__ = ["FIELDS", "GATE", "KINDS", "KIND_OF", "Kind", "Wanted", "checked"]
 
 Kind = Literal["pod", "indexed-job", "jobset", "leaderworkerset"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -73,7 +73,7 @@ class Wanted:
     """What a manifest is to hold. Text of it may come from anybody: it is checked, or quoted."""
 
     name: str
-    """Name of the job and of what belongs to it."""
+    """Name of the job and of what belongs to it; empty where the manifest's own is meant."""
     image: str
     """Image that has topocheck."""
     plan: str

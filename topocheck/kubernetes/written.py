@@ -74,9 +74,7 @@ def rendered(name: str, **values: Any) -> Ready:
     return Ready(templates().get_template(f"gate_{name}.yaml.j2").render(values))
 
 
-def container(
-    kind: Kind, wanted: Wanted, resources: Mapping[str, Any] | None = None, env: Any = ()
-) -> Ready:
+def container(kind: Kind, wanted: Wanted, resources: Mapping[str, Any] | None = None, env: Any = ()) -> Ready:
     """The init container, an entry of a list. `env` are entries of the main container that it shares."""
     asked = {wanted.resource: wanted.gpus} if wanted.gpus else {}
     extended = dict(asked if resources is None else resources)
