@@ -84,14 +84,20 @@ class Looks(dict[int, Hashable]):
         self.placement = placement
         self.domains = domains_of(placement)
         self.told: dict[int, str | bool | None] = {}
+        self.works: dict[Hashable, bool] = {}
+        """Whether nodes of a kind have RDMA: those that do are alike."""
 
     def __missing__(self, place: int) -> Hashable:
         """Look at a node that was not met before."""
         placement, node = self.placement, self.placement.nodes[place]
         domain = "some" if isinstance(self.domains[place], str) else self.domains[place]
-        spanning = frozenset(map(spans_hosts, node.models))
+        kind, spanning = rdma_kind(placement, node), frozenset(map(spans_hosts, node.models))
+        if kind not in self.works:
+            rdma = rdma_of(placement, node)
+            self.works[kind] = rdma is not None and rdma.works
         self.told[place] = reported(node)
-        self[place] = rdma_kind(placement, node), domain, spanning, len(placement.ranks_on.get(place, ()))
+        load = len(placement.ranks_on.get(place, ()))
+        self[place] = True if self.works[kind] else kind, domain, spanning, load
         return self[place]
 
     def of(self, places: Sequence[int | None], index: int) -> Hashable:

@@ -20,6 +20,7 @@ from topocheck.launched import (
 )
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
+from topocheck.raydriver import driver_without_rank
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
 from topocheck.subjects import Load, every_rank_told, loads, told_by
 
@@ -278,6 +279,7 @@ def rank_on_its_node(ask: Ask, column: Column) -> Iterator[Finding]:
     """The engine's formula over the node order against the phase's column."""
     placement = ask.placement
     ask.rest_on(column.basis)
+    yield from driver_without_rank(ask)
     predicted = placement.columns["predicted"]
     if column is predicted and predicted.complete:
         return

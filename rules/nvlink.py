@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from topocheck.ask import NVLINK, Ask
 from topocheck.hardware import Link, Shape
 from topocheck.models import has_fabric, in_a_rack, nvlinks_by_design
 from topocheck.placement import Node, Placement
+from topocheck.profiles import lone_part, reference_model
 from topocheck.ranges import fold
 from topocheck.remedy import Exclude
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule
@@ -26,8 +27,20 @@ ODD_ONE_OUT = 3
 
 
 def linked_nodes(placement: Placement) -> Situations[Load] | NotApplicable:
-    """Nodes with ranks, unless no GPU of the job has NVLink by design."""
-    return without_nvlink(placement) or loads(placement)
+    """Nodes with ranks, unless no GPU of the job has NVLink by design, less those that have a lone GPU."""
+    if (none := without_nvlink(placement)) is not None:
+        return none
+    found = {key: linked(placement, alike) for key, alike in loads(placement).items()}
+    kept = {key: alike for key, alike in found.items() if alike}
+    return kept or (NotApplicable("a lone GPU of a board has no NVLink to another") if found else found)
+
+
+def linked(placement: Placement, alike: Sequence[Load]) -> Sequence[Load]:
+    """Equal nodes but for virtual machines to which one GPU of a board was given."""
+    machine = alike[0].node.machine if alike[0].node is not None else None
+    if machine is None or len(machine.gpus) != 1:
+        return alike
+    return [load for load in alike if load.node is None or not lone_part(placement, load.node)]
 
 
 @rule("NV001", "each GPU has all its NVLinks", over=linked_nodes, severity="error")
@@ -51,7 +64,9 @@ def gpu_has_its_links(ask: Ask, load: Load) -> Iterator[Finding]:
     asked = [gpu for gpu in range(node.shape.gpus) if gpu in users or not whole]
     wanted = ask.placement.plan.policy.expect_nvlinks
     verdicts = {
-        gpu: short_by(node.shape, gpu) if wanted is None else short_of(node.shape, gpu, wanted)
+        gpu: short_by(node.shape, gpu, reference_model(ask.placement, node))
+        if wanted is None
+        else short_of(node.shape, gpu, wanted)
         for gpu in asked
     }
     for gpu, verdict in verdicts.items():
@@ -71,14 +86,16 @@ def short_of(shape: Shape, gpu: int, wanted: int) -> tuple[str, Severity] | None
     return (fact if active < wanted else ""), "error"
 
 
-def short_by(shape: Shape, gpu: int) -> tuple[str, Severity] | None:
-    """What a GPU lacks in words, empty if nothing; None if it cannot be judged."""
+def short_by(shape: Shape, gpu: int, reference: str | None = None) -> tuple[str, Severity] | None:
+    """What a GPU lacks in words, empty if nothing; None if it cannot be judged.
+
+    `reference` is a model whose design holds for GPUs that show none.
+    """
     active, model = shape.nvlinks(gpu), shape.hardware.gpus[gpu].model
-    design = nvlinks_by_design(model)
+    design = nvlinks_by_design(model or reference)
     if active is not None and design is not None:
-        return (
-            f"{active} active NVLinks of the {design} that {model} has" if active < design else ""
-        ), "error"
+        fact = f"{active} active NVLinks of the {design} that {model or reference} has"
+        return (fact if active < design else ""), "error"
     if model is None and shape.models != {None} and active is not None and active < most_links(shape):
         return None  # fewer than others, which may be of another model
     alike = [other for other in range(shape.gpus) if shape.hardware.gpus[other].model == model]

@@ -12,6 +12,7 @@ from topocheck.jobfacts import facts_of
 from topocheck.launched import is_refused_for_space
 from topocheck.placement import Placement
 from topocheck.ranges import first, fold
+from topocheck.raydriver import REFUSAL
 from topocheck.rdma import FIXES, rdma_of, spell
 from topocheck.rendezvous import loopbacks
 from topocheck.rule import Finding, NotApplicable, Severity, Situations, read_at, rule, the
@@ -192,7 +193,7 @@ def endings(placement: Placement) -> list[JobFact]:
     refused = [
         fact
         for fact in facts_of(placement, "refused")
-        if not (is_refused_for_space(fact.value) or placement.seen.is_past(fact.at))
+        if not (is_refused_for_space(fact.value) or REFUSAL in fact.value or placement.seen.is_past(fact.at))
     ]
     return [*refused, *aborts]
 

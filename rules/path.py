@@ -13,6 +13,7 @@ from topocheck.launched import narrow_tasks
 from topocheck.models import has_nvlink, nvlinks_by_design
 from topocheck.ncclvalues import level_of, number_of, reaches, unset_value
 from topocheck.placement import Node, Placement
+from topocheck.profiles import tensor_domain
 from topocheck.ranges import first
 from topocheck.remedy import Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
@@ -116,7 +117,7 @@ def domain_cut(
 ) -> Iterator[Finding]:
     """A group of several nodes that is meant to use NVLink between them."""
     shared = in_one_domain(placement, nodes)
-    meant = shared is None and placement.plan.policy.tensor_domain == "nvlink"
+    meant = shared is None and tensor_domain(placement, nodes) == "nvlink"
     off = cuts.peer[0] if cuts.peer and not reaches(cuts.peer[1], "NV") else None
     setting = cuts.domain or off
     if setting is not None and (shared or meant):

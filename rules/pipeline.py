@@ -12,6 +12,7 @@ from topocheck.domain import in_one_domain
 from topocheck.jobfacts import facts_of
 from topocheck.placement import Node, Placement
 from topocheck.plan import NodeRange
+from topocheck.profiles import distances_from, hides_distances
 from topocheck.ranges import first, fold
 from topocheck.rdma import Rdma, rdma_kind, rdma_of
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
@@ -198,6 +199,8 @@ def boundary_ends(placement: Placement) -> Situations[End] | NotApplicable:
     boundaries = stage_boundaries(placement)
     if isinstance(boundaries, NotApplicable):
         return boundaries
+    if (hidden := hides_distances(placement)) is not None:
+        return NotApplicable(hidden)
     ends = placement.keep("boundary ends", find_ends)
     return ends or NotApplicable("every boundary between nodes lies in an NVLink domain")
 
@@ -242,7 +245,9 @@ def nic_is_near(ask: Ask, end: End) -> Iterator[Finding]:
             ask.gap(
                 "which NIC is near each GPU",
                 [device.node.name],
-                "nvidia-smi topo -m with its NIC columns, given as NODE=FILE",
+                distances_from(
+                    ask.placement, device.node, "nvidia-smi topo -m with its NIC columns, given as NODE=FILE"
+                ),
                 part="nics",
             )
         elif near[0] == "SYS":

@@ -13,6 +13,7 @@ from topocheck.domain import in_one_domain
 from topocheck.hardware import Shape
 from topocheck.needed import filter_kind, hca_settings
 from topocheck.placement import Node, Placement
+from topocheck.profiles import distances_from, hides_distances
 from topocheck.ranges import first
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule
 from topocheck.snapshot import NicShape, Port
@@ -133,6 +134,8 @@ def crossing_nodes(placement: Placement) -> Situations[Crossing] | NotApplicable
     """Stage boundaries between nodes that need the network."""
     if placement.layout.size("pipeline") == 1:
         return NotApplicable("one pipeline stage")
+    if (hidden := hides_distances(placement)) is not None and not placement.seen.edges:
+        return NotApplicable(hidden)
     found = {
         key: alike
         for key, alike in placement.keep("stage crossings", find_crossings).items()
@@ -195,7 +198,9 @@ def predicted(ask: Ask, crossing: Crossing, a: Node, b: Node, ranks: Sequence[in
     lower, upper = rails_of(ask.placement, a), rails_of(ask.placement, b)
     if lower is None or upper is None:
         silent = [node.name for node, rails in ((a, lower), (b, upper)) if rails is None]
-        ask.gap("which NIC is near each GPU", silent, TOPO, part="nics")
+        node = a if lower is None else b
+        supply = distances_from(ask.placement, node, TOPO)
+        ask.gap("which NIC is near each GPU", silent, supply, part="nics")
         return
     counts = len(lower.numbers), len(upper.numbers)
     if counts[0] != counts[1]:

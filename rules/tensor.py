@@ -9,9 +9,11 @@ from itertools import combinations
 from topocheck.ask import NVLINK, TOPO, Ask, Device
 from topocheck.crossing import crossing_severity, engines_words, gpus_of, may_be_one_machine, says_so
 from topocheck.domain import in_one_domain, told_apart
+from topocheck.geforce import patched_access
 from topocheck.hardware import Link
 from topocheck.models import has_nvlink
 from topocheck.placement import Node, Placement
+from topocheck.profiles import tensor_domain
 from topocheck.ranges import first, fold
 from topocheck.regroup import linked_groups, smaller_size
 from topocheck.remedy import Devices, Exclude, Remedy
@@ -36,7 +38,7 @@ def group_in_one_domain(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
         if not nodes and says_so(ask.placement):
             yield from stated_crossing(ask.placement, group)
         return
-    policy = ask.placement.plan.policy.tensor_domain
+    policy = tensor_domain(ask.placement, nodes)
     shared = in_one_domain(ask.placement, nodes)
     if shared is None and told_apart(ask.placement, group.ranks):
         shared = False
@@ -344,14 +346,18 @@ def spread_group(group: TensorGroup, node: Node, numa: Mapping[int, list[int]]) 
 def pairs_have_peer_access(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
     """Without peer access every exchange goes through host memory."""
     denied: dict[Severity, list[tuple[Device, str]]] = {}
+    granted: list[Pair] = []
     for a, b in local_pairs(list(ask.devices(group.ranks).values())):
         status = ask.peer(a, b)
         if status in {None, "OK"}:
+            granted += [(a, b)] * (status is not None)
             continue
         shape = a.node.shape
         link = shape.link(a.ordinal, b.ordinal) if shape else None
         severity: Severity = "error" if link is not None and link.nvlink else "warning"
         denied.setdefault(severity, []).append((a, f"GPUs {a.index}-{b.index} of {a.node}: {status}"))
+    if found := patched_access(group, granted):
+        yield found
     for severity, refused in denied.items():
         pairs = [words for _, words in refused]
         counted = "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"

@@ -11,6 +11,7 @@ from topocheck.inventory import Machine
 from topocheck.kinds import by_kind, kinds
 from topocheck.majority import Split, split
 from topocheck.placement import Node, Placement
+from topocheck.profiles import right_numbers
 from topocheck.ranges import first
 from topocheck.remedy import Exclude, Remedy
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
@@ -267,9 +268,46 @@ def shown(placement: Placement) -> tuple[int, ...]:
     return (0, *(part for part in (1, 2) if any(build[part] is not None for build in builds)))
 
 
-@rule("VER007", "no odd node out", over=whole_job, severity="warning")
+def counted_job(placement: Placement) -> Situations[Placement] | NotApplicable:
+    """The job, where nodes can be compared with each other, or with what is right for each."""
+    stated = placement.plan.policy.expect_gpus is not None
+    return the(placement) if stated or miscounted(placement) else whole_job(placement)
+
+
+def miscounted(placement: Placement) -> list[Finding]:
+    """Findings of nodes that show another number of GPUs than policy or profile says."""
+    return placement.keep("numbers of GPUs", find_miscounted)
+
+
+def find_miscounted(placement: Placement) -> list[Finding]:
+    """Hold the number of each kind of node against what is right for it."""
+    found = []
+    for alike in kinds(placement):
+        machine = alike[0].machine
+        right, why = right_numbers(placement, alike[0])
+        if machine is None or machine.coverage.gpus != "all" or not right or len(machine.gpus) in right:
+            continue
+        names = tuple(node.name for node in alike)
+        fact = f"{len(machine.gpus)} GPU{'s' * (len(machine.gpus) != 1)}"
+        wanted = " or ".join(map(str, right))
+        found.append(
+            Finding(
+                message=f"{first(names)} {'shows' if len(names) == 1 else 'show'} {fact}, and {why} says "
+                f"{wanted}: one may have fallen off the bus",
+                fix="look for the missing GPU (lspci -d 10de:, Xid 79 in the kernel log) and repair the "
+                "node; if the number is meant, say policy.expect_gpus",
+                cause="number of GPUs",
+                subjects=names,
+                evidence=(Evidence(source=source(alike[0]), fact=f"{fact} listed"),),
+                remedies=(Exclude(nodes=names),),
+            )
+        )
+    return found
+
+
+@rule("VER007", "no odd node out", over=counted_job, severity="warning")
 def no_odd_node(ask: Ask, placement: Placement) -> Iterator[Finding]:
-    """Number and models of GPUs, their NVLinks, and how they are joined."""
+    """Number and models of GPUs, their NVLinks, and how they are joined; then their right number."""
     parts = shown(placement)
 
     def whole(machine: Machine) -> str | None:
@@ -281,6 +319,9 @@ def no_odd_node(ask: Ask, placement: Placement) -> Iterator[Finding]:
     odd = tuple(node.name for node in found.odd) if found.usual else ()
     remedies = (Exclude(nodes=odd),) if odd else ()
     yield from compared(ask, "hardware", found, PROBE, fix, part="gpus", remedies=remedies)
+    for finding in miscounted(placement):
+        if not set(odd).issuperset(finding.subjects):
+            yield finding
 
 
 RULES = (

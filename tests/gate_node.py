@@ -34,8 +34,13 @@ def view(run: str, node: int, nodes: int, *, broken: bool = False) -> FullSnapsh
     first = 0 if broken else 4 * node
     made = snap(f"node-{node}", range(first, first + 4), size=4 * nodes)
     ranks = claims(range(first, first + 4), size=4 * nodes, node_rank=node)
+    gpus = tuple(
+        msgspec.structs.replace(gpu, uuid=f"GPU-00000000-0000-0000-{node:04}-{place:012}")
+        for place, gpu in enumerate(made.identity.gpus)
+    )
+    identity = msgspec.structs.replace(made.identity, gpus=gpus)
     return msgspec.structs.replace(
-        made, run=run, ranks=ranks, taken_at="2026-03-01T00:00:00Z", token="t" * 16
+        made, run=run, ranks=ranks, identity=identity, taken_at="2026-03-01T00:00:00Z", token="t" * 16
     )
 
 

@@ -75,6 +75,7 @@ def build(folder: Path) -> tuple[Podman | None, str]:
         if not done.returncode:
             done = podman("run", "--rm", "--network=host", IMAGE, "/usr/bin/topocheck", "--version")
         if not done.returncode:
+            (folder / "image.tar").unlink()
             return podman, ""
         said = done.stderr.strip().rpartition("\n")[2]
     return None, said

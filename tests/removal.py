@@ -1,7 +1,7 @@
 """Evidence taken away: each part of a snapshot in turn, down to the single field of a single entry.
 
-What is taken away is not shown any more; nothing is made to say something else. Where a list goes, what counts
-by its ordinals goes with it, and so does the part of the coverage that let absence speak.
+What is taken away is not shown any more; nothing is made to say something else. Where a list goes, what
+counts by its ordinals goes with it, and so does the part of the coverage that let absence speak.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def records(value: Any, path: str, only: str = "") -> Iterator[tuple[str, Any]]:
         held, name, empty = getattr(value, field.name), f"{path}.{field.name}".lstrip("."), empty_of(field)
         if (only and field.name != only) or field.name in SAYS_SOMETHING or held in (None, empty):
             continue
-        if empty is None or empty == () or empty == {}:
+        if empty in (None, (), {}):
             yield name, replace(value, **{field.name: empty})
         for inner, thinner in inside(held, name):
             yield inner, replace(value, **{field.name: thinner})

@@ -48,7 +48,10 @@ FAULT_GONE = {
     ("ID003", "observed"): "the second GPU of rank 0 is seen there alone",
     ("ID006", "ranks.node_rank"): "the numbers that are left agree",
     ("NV001", "hardware.gpus.nvlinks"): "the table of links, which is left, shows all NVLinks of every pair",
-    ("NV004", "software.driver"): "the fabric is completed, which only a manager of the driver's version does",
+    (
+        "NV004",
+        "software.driver",
+    ): "the fabric is completed, which only a manager of the driver's version does",
     ("NV004", "software.fabric_manager"): "the fabric is completed, which only such a manager does",
     ("OBS006", "observed.facts"): "every rank is complete, and the line of the abort is gone",
     ("EV001", "snapshot 2"): "nothing else shows the host that the plan does not have",
@@ -68,7 +71,9 @@ BY_ID = {rule.id: rule for rule in RULES}
 ASKED = sorted(CASES.keys() & BY_ID.keys() - IS_ABSENCE.keys())
 BETWEEN = [BY_ID[rule] for rule in ("EV001", "ID004", "ID005", "OBS001")]
 """Rules that worlds may break between them."""
-SHARED = Counter((job.plan, id(job.evidence)) for cases in CASES.values() for job in (cases.holds, cases.broken))
+SHARED = Counter(
+    (job.plan, id(job.evidence)) for cases in CASES.values() for job in (cases.holds, cases.broken)
+)
 
 PARTS = [
     pytest.param(rule, kind, part, id=f"{rule}-{kind}-{part}")

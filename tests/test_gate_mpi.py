@@ -1,4 +1,4 @@
-"""The gate between other launchers and their program: mpirun of Open MPI and MPICH, torchrun on both sides."""
+"""The gate between other launchers and their program: mpirun of Open MPI and MPICH, torchrun."""
 
 from __future__ import annotations
 

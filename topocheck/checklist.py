@@ -13,6 +13,7 @@ from topocheck.ask import Gap
 from topocheck.placement import Placement
 from topocheck.plan import BASES, Basis, Plan, Policy
 from topocheck.policy import NO_TERMS, Terms, names
+from topocheck.profiles import profile_reports
 from topocheck.ranges import first
 from topocheck.report import (
     SCHEMA,
@@ -122,7 +123,8 @@ def build_report(
         absent=absent_nodes(placement),
         notes=evidence_notes(placement),
     )
-    return folded(job, results, inputs, at=at, gate=gate, notes=notes, terms=terms)
+    report = folded(job, results, inputs, at=at, gate=gate, notes=notes, terms=terms)
+    return replace(report, profiles=profile_reports([placement]))
 
 
 def folded(

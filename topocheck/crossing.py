@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from topocheck.column import Column
 from topocheck.placement import Node, Placement
+from topocheck.profiles import tensor_domain
 from topocheck.rule import Evidence, Severity, read_at
 
 __all__ = [
@@ -23,7 +24,7 @@ def crossing_severity(placement: Placement, nodes: Sequence[Node], shared: bool 
 
     None where the plan lets a group cross: inside an NVLink domain that is proven, or may be one.
     """
-    policy = placement.plan.policy.tensor_domain
+    policy = tensor_domain(placement, nodes)
     if policy == "nvlink" and shared is not False:
         return None
     if policy == "any" or (shared and policy is None) or may_be_one_machine(nodes):

@@ -35,8 +35,12 @@ POLL_S, SLOW_POLL_S = 0.2, 3.0
 """How often a gate looks for the verdict, and how often for entries if many gates do."""
 LOOKERS = 4
 """Gates of a large job that look for entries often; the others wait for the verdict."""
-TURN_S, LAST_TURN_S = 0.4, 4.0
-"""How long each gate leaves the verifying to those before it, and how long at most."""
+TURN_S, ENTRY_S = 0.4, 0.01
+"""How long each gate leaves the verifying to the one before it, and how much longer for each entry to read.
+
+So a thousand gates do not read a thousand entries each while the first is at it; in a large job the turn of
+most never comes before the deadline.
+"""
 PROGRESS_S = 10.0
 NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9.-]+")
 PLACE = re.compile(r"(?P<host>.+)\.t(?P<task>[0-9]{1,6})of(?P<tasks>[0-9]{1,6})")
@@ -175,7 +179,7 @@ def looks_often(asked: Waiting) -> bool:
 def turn(asked: Waiting, names: Sequence[str]) -> float:
     """Seconds from the last entry until this gate verifies: the first of all does at once."""
     place = names.index(asked.name) if asked.name in names else len(names)
-    return float(min(place * TURN_S, LAST_TURN_S))
+    return place * (TURN_S + ENTRY_S * len(names))
 
 
 def verified(store: Store, asked: Waiting, names: Iterable[str]) -> Decision:

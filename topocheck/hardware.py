@@ -196,7 +196,8 @@ class Shape:
         ]
         if len(through) == 2:
             return Link("NV", min(through), switched=True)
-        if not all(self._links_known(gpu) for gpu in (a, b)):
+        dark = 0 in (self.nvlinks(a), self.nvlinks(b))  # NVLink needs a link at both ends
+        if not (dark or all(self._links_known(gpu) for gpu in (a, b))):
             return None
         gpus = self.hardware.gpus
         return Link(self._pci_class(gpus[a].pci, gpus[b].pci) or "PCI")

@@ -16,10 +16,12 @@ from typing import Literal
 import msgspec
 
 from topocheck.hardware import Shape
-from topocheck.hca import Hca, nearest
+from topocheck.hca import Hca, Near, nearest
 from topocheck.hcafilter import HcaFilter, parse_hca_filter
 from topocheck.placement import Node, Placement
+from topocheck.profiles import needed_nics
 from topocheck.rule import Evidence, read_at
+from topocheck.snapshot import NicShape
 
 __all__ = [
     "HcaSetting",
@@ -180,7 +182,7 @@ def find(placement: Placement, node: Node, shape: Shape) -> Needed | None:
     sure, doubtful, whole = dict(choice.named), dict[str, Hca](), not choice.open
     gpus = used_gpus(placement, node)
     if choice.open and gpus is not None and node.machine is not None and node.machine.coverage.nics == "all":
-        near = nearest(shape, gpus, choice.open)
+        near = by_profile(placement, node, nearest(shape, gpus, choice.open), choice.open)
         if near is not None:
             sure, doubtful, whole = near.devices | sure, near.doubtful, True
     if not (sure or doubtful or choice.missing):
@@ -191,6 +193,30 @@ def find(placement: Placement, node: Node, shape: Shape) -> Needed | None:
     if declared:
         sure = {name: replace(hca, why="a rail of policy.expect_rails") for name, hca in sure.items()}
     return Needed(by, tuple(sure.values()), left, choice.missing, whole, evidence)
+
+
+def by_profile(placement: Placement, node: Node, near: Near | None, choice: dict[str, Hca]) -> Near | None:
+    """The nearest devices as the profile of the node sees them.
+
+    A virtual machine that hides distances is given the fabric's devices and no others of their kind; of
+    boards with more devices than cables those without one are nobody's.
+    """
+    kind, nics = needed_nics(placement, node), node.shape.hardware.nics if node.shape else ()
+    if near is not None:
+        return replace(near, doubtful={}) if kind == "cabled" and near.devices else near
+    fabric = {name: hca for name, hca in choice.items() if is_fabric(nics[hca.nic])}
+    if kind != "fabric" or not any(hca.up for hca in fabric.values()):
+        return None
+    told = {name: replace(hca, why="of the virtual machine's fabric") for name, hca in fabric.items()}
+    return Near(
+        {name: hca for name, hca in told.items() if hca.up is not False},
+        {name: hca for name, hca in told.items() if hca.up is False},
+    )
+
+
+def is_fabric(nic: NicShape) -> bool:
+    """A device of a network that is made for jobs, as a cloud gives it beside an Ethernet for all else."""
+    return nic.kind == "efa" or any(port.layer == "InfiniBand" for port in nic.ports)
 
 
 def declared_rails(placement: Placement) -> tuple[HcaSetting, ...]:

@@ -67,11 +67,12 @@ def compare_node(pair: Pair, tables: Tables) -> NodeDifference:
     places = compare_cards(pair, found)
     if None not in (before.domain, after.domain) and before.domain != after.domain:
         found.changes.append(Told("link", "NVLink domain", f"{before.domain}", f"{after.domain}"))
-    changes, silent = tables.compare(pair, places)
-    found.changes += changes
-    if silent:
+    joined = tables.compare(pair, places)
+    found.changes += joined.links
+    if joined.silent:
         found.lacks.append("links")
-    compare_nics(pair, places, found)
+    if before.nics == after.nics or not compare_nics(pair, found):
+        found.changes += joined.near
     compare_versions(pair, found)
     return found
 
@@ -85,7 +86,10 @@ def exchanged(pair: Pair) -> bool:
 def compare_cards(pair: Pair, found: NodeDifference) -> dict[int, int]:
     """Find each GPU again; gives its place now by its place before."""
     before, after = pair
-    if before.cards and not after.cards:
+    if before.cards == after.cards:
+        found.gpus = len(before.cards)
+        return {place: place for place in range(len(before.cards))}
+    if not after.cards:
         found.lacks.append("GPUs")
     places: dict[int, int] = {}
     gone: list[int] = []
@@ -133,22 +137,34 @@ def slot(card: Card) -> str:
     return " at ".join(part for part in (index, card.bus) if part) or card.name
 
 
+class Joined(NamedTuple):
+    """What became of the way devices of a node are joined."""
+
+    links: list[Told]
+    """Pairs of GPUs with another class."""
+    silent: bool
+    """Some links that were shown are not now."""
+    near: list[Told]
+    """GPUs whose nearest RDMA devices are others."""
+
+
 class Tables:
-    """Tables of links that were compared before: equal nodes have equal ones."""
+    """Shapes that were compared before: a cluster has a few dozen of them."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Hashable, ...], tuple[list[Told], bool]] = {}
+        self._known: dict[tuple[Hashable, ...], Joined] = {}
 
-    def compare(self, pair: Pair, places: Mapping[int, int]) -> tuple[list[Told], bool]:
-        """Changed links, and whether some that were shown are not now."""
+    def compare(self, pair: Pair, places: Mapping[int, int]) -> Joined:
+        """What changed between two shapes; `places` are those of the GPUs now by those before."""
         before, after = pair
         if before.shape is None or before.shape is after.shape:
-            return [], False
-        numbers = tuple(card.nvml for card in before.cards)
+            return Joined([], silent=False, near=[])
+        numbers = tuple([card.nvml for card in before.cards])
         key = id(before.shape), id(after.shape), tuple(places.items()), numbers
         if key not in self._known:
             new = () if after.shape is None else after.shape.links
-            self._known[key] = compare_tables(before, before.shape.links, new, places)
+            links, silent = compare_tables(before, before.shape.links, new, places)
+            self._known[key] = Joined(links, silent, list(nearness(pair, places)))
         return self._known[key]
 
 
@@ -189,25 +205,23 @@ def index(node: NodeView, place: int) -> int:
     return place if card is None or card.nvml is None else card.nvml
 
 
-def compare_nics(pair: Pair, places: Mapping[int, int], found: NodeDifference) -> None:
-    """RDMA devices by name: gone, new, another card under the name; then which one is near to which GPU."""
+def compare_nics(pair: Pair, found: NodeDifference) -> bool:
+    """RDMA devices by name: gone, new, another card under the name. True if that says enough."""
     before, after = pair
-    if before.nics is not None and after.nics is None:
+    if before.nics is None:
+        return False
+    if after.nics is None:
         found.lacks.append("NICs")
-    told = False
-    for name, nic in (before.nics or {}).items():
-        other = (after.nics or {}).get(name)
-        if after.nics is not None and other is None:
-            found.changes.append(Told("nic", name, "there", "gone"))
-        elif other is not None and (words := another(nic, other)):
-            found.changes.append(Told("nic", name, *words))
-        told = told or other is None or bool(words)
-    if before.nics is not None:
-        new = [name for name in after.nics or {} if name not in before.nics]
-        found.changes += [Told("nic", name, "not there", "there") for name in new]
-    if told or before.shape is None or after.shape is None or before.shape is after.shape:
-        return
-    found.changes += nearness(pair, places)
+        return False
+    told = []
+    for name, nic in before.nics.items():
+        other = after.nics.get(name)
+        words = ("there", "gone") if other is None else another(nic, other)
+        if words is not None:
+            told.append(Told("nic", name, *words))
+    told += [Told("nic", name, "not there", "there") for name in after.nics if name not in before.nics]
+    found.changes += told
+    return bool(told)
 
 
 def another(old: NicReport, new: NicReport) -> tuple[str, str] | None:

@@ -32,6 +32,23 @@ __all__ = [
 
 Severity = Literal["error", "warning", "info"]
 Basis = Literal["predicted", "claimed", "observed"]
+ProfileChoice = Literal[
+    "auto",
+    "none",
+    "nvl72",
+    "hgx-a100",
+    "hgx-h100",
+    "hgx-h200",
+    "hgx-b200",
+    "hgx-4",
+    "dgx-1v",
+    "gh200",
+    "gb10",
+    "bridged",
+    "pcie",
+    "cloud-vm",
+]
+"""Profiles of `topocheck.profiles` by name; `auto` chooses by evidence, `none` does without."""
 Role = Literal["prefill", "decode"]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 """A part of a whole: 0.2 is a fifth."""
@@ -138,11 +155,15 @@ class Policy(Declared, frozen=True, kw_only=True):
     """Least part of a GPU's memory that the job leaves free (CAP003)."""
     min_rate_gbps: GigabitsPerSecond | None = None
     """Least rate of each network port that the job needs, in Gbit/s (NET002)."""
+    profile: ProfileChoice = "auto"
+    """Kind of machine that all nodes are, or none; each is what its evidence shows unless given."""
     expect_nics: int | None = None
     """RDMA devices that each node has for the job (NET010)."""
     expect_rails: tuple[str, ...] = ()
     """Names of the RDMA devices that are the rails of a node: the job needs their ports, unless NCCL_IB_HCA
     says otherwise (NET001)."""
+    expect_gpus: int | None = None
+    """GPUs that each node has, in place of what its profile says (VER007)."""
     expect_nvlinks: int | None = None
     """Active NVLinks that each GPU has, in place of what its model has by design (NV001)."""
     used_memory: Share | None = None

@@ -30,7 +30,7 @@ from topocheck.plan import Plan
 from topocheck.ranges import first as first_names
 from topocheck.snapshot import JobFact
 
-__all__ = ["RayJob", "arrange", "column_of", "ray_job"]
+__all__ = ["RayJob", "arrange", "column_of", "names_of_machine", "ray_job"]
 
 BACKEND = "distributed-executor-backend"
 NEWER = "VLLM_USE_RAY_V2_EXECUTOR_BACKEND"
@@ -281,17 +281,22 @@ def seat_of(machines: Sequence[Machine], ray: RayJob, name: str, index: int | No
     if index is None:
         return Seat(name, None, (name,), ray.listed((name,)).gpus)
     machine = machines[index]
-    own = [
-        address.partition("/")[0]
-        for state, _ in machine.states
-        for device in state.netdevs
-        for address in device.addresses or ()
-    ]
-    told = [msgspec.json.decode(raw, type=dict[str, str]).get(ADDRESS) for raw in machine.environments]
-    names = (name, *machine.names, *own, *filter(None, told))
+    names = (name, *names_of_machine(machine))
     whole = len(machine.gpus) if machine.coverage.gpus == "all" else None
     listed = ray.listed(names).gpus
     return Seat(name, index, names, whole if listed is None else listed)
+
+
+def names_of_machine(machine: Machine) -> tuple[str, ...]:
+    """Every name and address that a machine goes by, the one that vLLM was told among them."""
+    own = [
+        address.partition("/")[0]
+        for state, _ in machine.states
+        for addresses in state.addresses
+        for address in addresses or ()
+    ]
+    told = [msgspec.json.decode(raw, type=dict[str, str]).get(ADDRESS) for raw in machine.environments]
+    return (*machine.names, *own, *filter(None, told))
 
 
 def in_executors_order(seats: list[Seat], ray: RayJob, *, named: bool) -> tuple[list[Seat], int]:

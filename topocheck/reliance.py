@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from topocheck.domain import domain_of, in_one_domain
 from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
+from topocheck.profiles import tensor_domain
 from topocheck.ranges import fold
 from topocheck.rdma import rdma_of
 from topocheck.rule import NotApplicable, Situations
@@ -77,7 +78,7 @@ def is_grouped(placement: Placement, kind: str) -> bool:
 
 def relies(placement: Placement, kind: str, nodes: Sequence[Node]) -> bool:
     """The group is meant to lie in one domain, or lies in one, or its nodes are each of some domain."""
-    if kind == "tensor" and placement.plan.policy.tensor_domain == "nvlink":
+    if kind == "tensor" and tensor_domain(placement, nodes) == "nvlink":
         return True
     return in_one_domain(placement, nodes) is True or (kind == "expert" and any(map(may_span, nodes)))
 

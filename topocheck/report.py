@@ -31,6 +31,7 @@ __all__ = [
     "PlacementReport",
     "Placing",
     "PolicyKey",
+    "ProfileReport",
     "RankReport",
     "Report",
     "ReportedFinding",
@@ -336,6 +337,25 @@ class WorldReport(Part, frozen=True, kw_only=True):
     """Rank -> stage -> node -> GPU of its ranks; null where no output needs it."""
 
 
+class ProfileReport(Part, frozen=True, kw_only=True):
+    """What is taken for right on one kind of machine of the job."""
+
+    name: str
+    """Its name, as `policy.profile` has it."""
+    title: str
+    """In words."""
+    chosen: Literal["evidence", "plan"]
+    """Whether the evidence of the nodes or the policy chose it."""
+    why: str
+    """What shows it."""
+    decides: list[str]
+    """What follows from it, each with the rules that ask it."""
+    nodes: list[str]
+    """Nodes that it is for; the first ones if there are very many."""
+    count: int
+    """How many in all."""
+
+
 class InputReport(Part, frozen=True, kw_only=True):
     """One input and what became of it."""
 
@@ -386,6 +406,8 @@ class Report(Part, frozen=True, kw_only=True):
     """Facts that accuse nobody: unused hosts, unattributed lines, unlabelled files."""
     policy: list[PolicyKey] = []
     """The policy in force: what shuts the gate, and every key that was given."""
+    profiles: list[ProfileReport] = []
+    """What is taken for right on the machines of the job, by kind of machine."""
     waivers: list[WaiverState] = []
     """All waivers, and what became of each."""
     baseline: BaselineReport | None = None

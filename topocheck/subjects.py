@@ -12,8 +12,8 @@ from itertools import pairwise
 from operator import itemgetter
 
 from topocheck.engines.layout import Group
-from topocheck.models import has_nvlink
 from topocheck.placement import Node, Placement
+from topocheck.profiles import without_links
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, NotApplicable, Situations, the
 
@@ -264,8 +264,6 @@ def told_by(placement: Placement) -> tuple[Evidence, ...]:
 
 
 def without_nvlink(placement: Placement) -> NotApplicable | None:
-    """Proof that no GPU of the job has NVLink by design: every node's models are known."""
-    models = {model for node in placement.nodes[: placement.expected] for model in node.models}
-    if all(has_nvlink(model) is False for model in models):
-        return NotApplicable(f"{first(sorted(map(str, models)))} has no NVLink")
-    return None
+    """Proof that no GPU of the job has NVLink, by the models or the profiles of all nodes."""
+    why = placement.keep("no NVLink", lambda p: without_links(p, p.nodes[: p.expected]))
+    return None if why is None else NotApplicable(why)

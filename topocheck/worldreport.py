@@ -14,6 +14,7 @@ from topocheck.origin import Origin
 from topocheck.placed import placement_report
 from topocheck.plan import BASES, Plan
 from topocheck.policy import NO_TERMS, Terms
+from topocheck.profiles import profile_reports
 from topocheck.ranges import first
 from topocheck.report import InputReport, Report, WorldReport
 from topocheck.rule import Rule
@@ -63,7 +64,11 @@ def worlds_report(
     report = folded(job, judgement.results, inputs, at=at, gate=gate, terms=terms)
     # Waivers and a baseline are the job's: what they cover is marked in the answers about each world already.
     own = Terms(policy=terms.policy, left_out=terms.left_out)
-    return replace(report, worlds=[world_report(world, at, gate, own, whole=whole) for world in worlds])
+    return replace(
+        report,
+        profiles=profile_reports(world.placement for world in worlds),
+        worlds=[world_report(world, at, gate, own, whole=whole) for world in worlds],
+    )
 
 
 def world_report(world: Judged, at: str, gate: Gate, terms: Terms, *, whole: bool) -> WorldReport:

@@ -26,6 +26,7 @@ REFUSALS = (
     ("vllm", "must be less than or equal to the number of visible devices ("),
     ("vllm", "The number of required GPUs exceeds the total number of available GPUs in the "),
     ("vllm", "Current node has no GPU available."),
+    ("vllm", "does not allocate any GPUs on the driver node"),
     ("vllm", "Every node should have a unique IP address."),
     ("vllm", "Total number of attention heads ("),
     ("vllm", "is less than desired GPU memory utilization"),

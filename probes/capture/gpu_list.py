@@ -22,6 +22,7 @@ from topocheck.snapshot import (
     Hardware,
     Host,
     Identity,
+    MigDevice,
     ProbeFault,
     Scope,
     Source,
@@ -31,7 +32,7 @@ __all__ = ["KIND", "parse"]
 
 KIND = "nvidia-smi -L"
 
-MIG = re.compile(r"\s*MIG ")
+MIG = re.compile(r"\s*MIG (?P<profile>\S{1,40})(?:\s+Device\s+\d+:\s+\(UUID: (?P<uuid>MIG-[\w/-]{1,80})\))?")
 
 FAILURES = (
     "Unable to determine the device handle for",
@@ -71,7 +72,9 @@ def _reading(text: Text, views: Sequence[View], failures: Sequence[int]) -> Read
         coverage=Coverage(gpus=extent(whole)),
         identity=Identity(
             host=Host(name=host),
-            gpus=tuple(GpuId(uuid=b.uuid, nvml=b.index, scope=scope, model=b.model) for b in blocks),
+            gpus=tuple(
+                GpuId(uuid=b.uuid, nvml=b.index, scope=scope, model=b.model, mig=_slices(b)) for b in blocks
+            ),
         ),
         hardware=Hardware(gpus=tuple(GpuShape(model=block.model) for block in blocks)),
     )
@@ -112,9 +115,17 @@ def _notes(views: Sequence[View], union: Iterable[str], host: str | None) -> Ite
         yield Note(narrow[0].blocks[0].line, "cut", words)
 
 
+def _slices(block: Block) -> tuple[MigDevice, ...]:
+    """MIG devices listed below a GPU."""
+    found = [match for _, line in block.body if (match := MIG.match(line))]
+    return tuple(
+        MigDevice(uuid=match["uuid"], name=f"{block.model} MIG {match['profile']}") for match in found
+    )
+
+
 def _mig_notes(blocks: Iterable[Block]) -> Iterator[Note]:
     for block in blocks:
-        slices = sum(1 for _, line in block.body if MIG.match(line))
+        slices = len(_slices(block))
         if slices:
             words = f"GPU {block.index} is divided into {slices} MIG devices, which are not counted as GPUs"
             yield Note(block.line, "ignored", words)

@@ -23,6 +23,7 @@ from topocheck.render.text import (
     mute_rules,
     policy_line,
     printable,
+    profile_line,
     shorten,
     waivers_to_mend,
     worst_first,
@@ -264,6 +265,8 @@ def _summary(report: Report, width: int, *, verbose: bool) -> Iterator[Line]:
     for label, text in (("policy", policy_line(report)), ("baseline", baseline_line(report))):
         if text:
             yield from _labelled(label, _safe(text), width)
+    for number, profile in enumerate(report.profiles if verbose else ()):
+        yield from _labelled("profile" if number == 0 else "", _safe(profile_line(profile)), width)
     if report.baseline is not None and verbose:
         for one in report.baseline.gone:
             told = f"{one.rule} {one.cause}: {fold(one.subjects, len(one.subjects))}"

@@ -11,6 +11,7 @@ from topocheck.report import (
     Evidence,
     GpuReport,
     PlacementReport,
+    ProfileReport,
     RankReport,
     Report,
     ReportedFinding,
@@ -34,6 +35,7 @@ __all__ = [
     "mute_rules",
     "policy_line",
     "printable",
+    "profile_line",
     "ranges",
     "shorten",
     "waivers_to_mend",
@@ -141,6 +143,14 @@ def worst_first(report: Report) -> list[tuple[RuleReport, ReportedFinding]]:
     """All findings: those that count before the others, then by severity, then in catalogue order."""
     found = [(rule, finding) for rule in report.rules for finding in rule.findings]
     return sorted(found, key=lambda item: (not item[1].counts, _SEVERITIES.index(item[1].severity)))
+
+
+def profile_line(profile: ProfileReport) -> str:
+    """A profile on one line: what it is, for which nodes, why, and what it decides."""
+    nodes = fold(profile.nodes, profile.count)
+    decides = "; ".join(profile.decides) or "nothing beyond what the policy says"
+    chosen = "by the plan" if profile.chosen == "plan" else f"by evidence, {profile.why}"
+    return f"{profile.name} ({profile.title}) on {nodes}, chosen {chosen}: {decides}"
 
 
 def policy_line(report: Report) -> str:

@@ -1,0 +1,133 @@
+"""Many gates at once, and a store that somebody fills with what no job has."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+from gate_node import one, view, waiting
+
+from topocheck.errors import UsageError
+from topocheck.gate import entry_name, pass_gate
+from topocheck.gather import folder_store
+from topocheck.gather.folder_store import FolderStore
+from topocheck.gather.seal import sealed
+from topocheck.snapshot import FullSnapshot
+
+MANY = 1000
+Found = TypeVar("Found")
+
+
+def at_once(count: int, work: Callable[[int], Found]) -> list[Found]:
+    """The same work in so many threads, none of which begins before all are there."""
+    ready = threading.Barrier(count)
+
+    def begin(number: int) -> Found:
+        ready.wait(60)
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def bytes_of(shown: FullSnapshot) -> bytes:
+    """A snapshot as a gate publishes it."""
+    return sealed(msgspec.json.encode(shown), shown.token or "")
+
+
+def left(store: Path, name: str, data: bytes) -> Path:
+    """An entry that somebody put there."""
+    folder = store / "r1" / "entries"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json.gz"
+    path.write_bytes(data)
+    return path
+
+
+def test_a_thousand_gates_at_once_have_one_verdict_long_before_their_deadline(tmp_path: Path) -> None:
+    asked = waiting("r1", 0, MANY, 240)
+    documents = [bytes_of(view("r1", node, MANY)) for node in range(MANY)]
+
+    def gate(node: int) -> tuple[int, str, str]:
+        name = entry_name(f"node-{node}", f"boot-of-node-{node}")
+        fields = {field: getattr(asked, field) for field in asked.__slots__} | {"name": name}
+        found = pass_gate(FolderStore(tmp_path, "r1"), documents[node], type(asked)(**fields))
+        return found.exit_code, found.by, found.report.sentence  # a report for each would fill the memory
+
+    found = at_once(MANY, gate)
+    assert {code for code, _, _ in found} == {0}, found[0]
+    assert len(set(found)) == 1
+    assert len(FolderStore(tmp_path, "r1").names()) == MANY
+
+
+def test_of_many_verdicts_at_once_one_is_in_force_for_all(tmp_path: Path) -> None:
+    found = at_once(64, lambda number: FolderStore(tmp_path, "r1").decide(b"verdict %d" % number))
+    assert len(set(found)) == 1
+    assert FolderStore(tmp_path, "r1").verdict() == found[0]
+    assert not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("taken_at", "refused"), [("2026-02-28T23:00:00Z", "else"), ("2026-03-01T01:00:00Z", "own")]
+)
+def test_a_snapshot_that_takes_another_nodes_name_is_no_further_node(
+    tmp_path: Path, taken_at: str, refused: str
+) -> None:
+    """It may put the true one out of force, and is then named; never does it stand for the one that lacks."""
+    forged = msgspec.structs.replace(view("r1", 1, 2), taken_at=taken_at)
+    host = msgspec.structs.replace(forged.identity.host, name="node-0", boot_id="boot-of-else")
+    forged = msgspec.structs.replace(forged, identity=msgspec.structs.replace(forged.identity, host=host))
+    name = entry_name("node-0", "boot-of-else")
+    left(tmp_path, name, gzip.compress(bytes_of(forged)))
+    found = one(tmp_path, "r1", 0, 2, 2)
+    assert found.exit_code != 0, found.report.sentence
+    (note,) = found.report.inputs[0].notes
+    own = entry_name("node-0", "boot-of-node-0")
+    assert note == f"{name if refused == 'else' else own}: not used: is of an earlier boot of node-0"
+
+
+def test_an_entry_of_a_hundred_megabytes_is_not_even_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = left(tmp_path, entry_name("node-1", "boot-of-node-1"), b"")
+    os.truncate(path, 100 << 20)
+    unpacked: list[int] = []
+    real = folder_store.unpacked
+
+    def watched(name: str, packed: bytes) -> object:
+        unpacked.append(len(packed))
+        return real(name, packed)
+
+    monkeypatch.setattr(folder_store, "unpacked", watched)
+    found = one(tmp_path, "r1", 0, 2, 2)
+    assert found.exit_code == 3
+    assert "larger than 16 MiB" in found.report.inputs[0].notes[0]
+    assert max(unpacked) < 1 << 20
+
+
+def test_a_node_whose_own_snapshot_is_too_large_is_named(tmp_path: Path) -> None:
+    shown = view("r1", 0, 1)
+    large = bytes_of(msgspec.structs.replace(shown, environment={"PADDING": "x" * (17 << 20)}))
+    found = pass_gate(FolderStore(tmp_path, "r1"), large, waiting("r1", 0, 1, 2))
+    assert found.exit_code == 3
+    assert "unpacks to more than 16 MiB" in found.report.inputs[0].notes[0]
+
+
+def test_files_without_end_are_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_store, "MOST_ENTRIES", 1000)
+    folder = FolderStore(tmp_path, "r1").entries
+    for number in range(1000):
+        (folder / f"x{number}").touch()
+    assert one(tmp_path, "r1", 0, 1, 5).exit_code == 0
+    (tmp_path / "r1" / "verdict.json.gz").unlink()
+    for number in range(1000, 1200):
+        (folder / f"x{number}").touch()
+    with pytest.raises(UsageError, match="more than 1,000 files, which no job has"):
+        one(tmp_path, "r1", 0, 1, 5)
