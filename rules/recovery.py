@@ -169,10 +169,10 @@ def one_version(ask: Ask, placement: Placement) -> Iterator[Finding]:
     places = placement.ranks_on or range(placement.expected)
     for node in [placement.nodes[place] for place in places]:
         software = None if node.machine is None else node.machine.software
-        if software is None or software.engine_version is None:
+        if software is None or None in (software.engine, software.engine_version):
             silent.append(node.name)
         else:
-            by_version.setdefault(f"{software.engine or 'engine'} {software.engine_version}", []).append(node)
+            by_version.setdefault(f"{software.engine} {software.engine_version}", []).append(node)
     if silent:
         supply = (
             "the start-up log of every node since the restart, given as NODE=FILE, or topocheck probe there"

@@ -12,15 +12,14 @@ from functools import cache
 from typing import Literal
 
 import pytest
-from build import AT, inventory, plan
+from build import inventory, placed, plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from removal import parts_of, removals
 from rule_cases import CASES, Job
 
-from topocheck.freshness import Admission
 from topocheck.origin import NOTHING_TAKEN
-from topocheck.placement import Placement, place
+from topocheck.placement import Placement
 from topocheck.plan import Plan
 from topocheck.rule import Rule
 from topocheck.rules import RULES
@@ -40,7 +39,7 @@ BY_PHASE = {
 }
 """Reasons of `not-applicable` that hold once no process of the job is shown any more."""
 
-AS_PREDICTED = frozenset({"ID001", "ID002", "ID004", "ID010", "PP001", "PP005", "PP008", "GR002"})
+AS_PREDICTED = frozenset({"ID001", "ID002", "ID004", "ID010", "PP001", "PP005", "PP008", "GR002", "GR003"})
 """Rules that pass as predicted where no rank is claimed or seen: the fault was in the claims."""
 
 FAULT_GONE = {
@@ -89,9 +88,9 @@ def declared(text: str) -> Plan:
     return plan(text)
 
 
-def joined(text: str, evidence: list[FullSnapshot]) -> Placement:
-    """Plan and evidence."""
-    return place(declared(text), inventory(*evidence, admission=Admission(declared(text).expect, AT)))
+def joined(job: Job, evidence: list[FullSnapshot]) -> Placement:
+    """The plan of a job, an earlier look if it has one, and what is left of its evidence."""
+    return placed(declared(job.plan), *evidence, since=job.since)
 
 
 KEPT: dict[tuple[str, int, str], list[tuple[str, Placement]]] = {}
@@ -100,7 +99,7 @@ KEPT: dict[tuple[str, int, str], list[tuple[str, Placement]]] = {}
 
 def thinned(job: Job, part: str) -> Iterator[tuple[str, Placement]]:
     """The job without each thing of one part."""
-    found = ((what, joined(job.plan, left)) for what, left in removals(job.evidence, part))
+    found = ((what, joined(job, left)) for what, left in removals(job.evidence, part))
     if SHARED[job.plan, id(job.evidence)] < 2:
         yield from found
         return
@@ -168,5 +167,5 @@ def test_less_and_less_evidence_never_accuses_and_never_acquits(data: st.DataObj
             what, left = data.draw(st.sampled_from(found))
             gone.append(what)
     if declared(job.plan).worlds == 1 and not any(spared(rule, what) for what in gone):
-        answer = run_rules([BY_ID[rule]], joined(job.plan, left))[0]
+        answer = run_rules([BY_ID[rule]], joined(job, left))[0]
         assert wrong(kind, rule, " and ".join(gone), answer) == ""

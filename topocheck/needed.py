@@ -19,7 +19,7 @@ from topocheck.hardware import Shape
 from topocheck.hca import Hca, Near, nearest
 from topocheck.hcafilter import HcaFilter, parse_hca_filter
 from topocheck.placement import Node, Placement
-from topocheck.profiles import needed_nics
+from topocheck.profiles import hides_tree
 from topocheck.rule import Evidence, read_at
 from topocheck.snapshot import NicShape
 
@@ -196,21 +196,20 @@ def find(placement: Placement, node: Node, shape: Shape) -> Needed | None:
 
 
 def by_profile(placement: Placement, node: Node, near: Near | None, choice: dict[str, Hca]) -> Near | None:
-    """The nearest devices as the profile of the node sees them.
-
-    A virtual machine that hides distances is given the fabric's devices and no others of their kind; of
-    boards with more devices than cables those without one are nobody's.
-    """
-    kind, nics = needed_nics(placement, node), node.shape.hardware.nics if node.shape else ()
-    if near is not None:
-        return replace(near, doubtful={}) if kind == "cabled" and near.devices else near
-    fabric = {name: hca for name, hca in choice.items() if is_fabric(nics[hca.nic])}
-    if kind != "fabric" or not any(hca.up for hca in fabric.values()):
+    """The nearest devices; all of the fabric on a virtual machine that hides distances, by its profile."""
+    if near is not None or node.shape is None or not hides_tree(placement, node):
+        return near
+    nics = node.shape.hardware.nics
+    fabric = {
+        name: replace(hca, why="of the virtual machine's fabric")
+        for name, hca in choice.items()
+        if is_fabric(nics[hca.nic])
+    }
+    if not any(hca.up for hca in fabric.values()):
         return None
-    told = {name: replace(hca, why="of the virtual machine's fabric") for name, hca in fabric.items()}
     return Near(
-        {name: hca for name, hca in told.items() if hca.up is not False},
-        {name: hca for name, hca in told.items() if hca.up is False},
+        {name: hca for name, hca in fabric.items() if hca.up is not False},
+        {name: hca for name, hca in fabric.items() if hca.up is False},
     )
 
 

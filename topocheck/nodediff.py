@@ -206,13 +206,13 @@ def index(node: NodeView, place: int) -> int:
 
 
 def compare_nics(pair: Pair, found: NodeDifference) -> bool:
-    """RDMA devices by name: gone, new, another card under the name. True if that says enough."""
+    """RDMA devices by name: gone, new, another card under the name. True if that says all there is to say."""
     before, after = pair
     if before.nics is None:
         return False
     if after.nics is None:
         found.lacks.append("NICs")
-        return False
+        return True
     told = []
     for name, nic in before.nics.items():
         other = after.nics.get(name)

@@ -26,8 +26,8 @@ __all__ = [
     "Profile",
     "distances_from",
     "hides_distances",
+    "hides_tree",
     "lone_part",
-    "needed_nics",
     "profile_reports",
     "profiles_of",
     "reference_model",
@@ -63,10 +63,8 @@ class Profile:
     """Where a TP group may lie unless the policy says it."""
     nvlink: bool = True
     """GPUs may be joined by NVLink."""
-    nics: Literal["fabric", "cabled"] | None = None
-    """RDMA devices that the job needs: all of the fabric where distances are hidden; those with a cable."""
     hides_tree: bool = False
-    """Nothing inside the machine shows which NIC is near which GPU."""
+    """Nothing inside the machine shows which NIC is near which GPU: all of the fabric are the job's."""
 
 
 class InForce(NamedTuple):
@@ -211,14 +209,7 @@ BOARDS: tuple[Profile, ...] = (
     Profile(name="hgx-4", title="HGX of four GPUs without NVSwitch", fits=quad, gpus=(4,)),
     Profile(name="dgx-1v", title="DGX-1V", fits=cube_mesh, model="Tesla V100-SXM2-32GB", gpus=PARTS),
     Profile(name="gh200", title="GH200 alone on its node", fits=superchip("GH200"), gpus=(1,), nvlink=False),
-    Profile(
-        name="gb10",
-        title="GB10 (DGX Spark)",
-        fits=superchip("GB10"),
-        gpus=(1,),
-        nvlink=False,
-        nics="cabled",
-    ),
+    Profile(name="gb10", title="GB10 (DGX Spark)", fits=superchip("GB10"), gpus=(1,), nvlink=False),
     Profile(name="bridged", title="PCIe cards with NVLink bridges", fits=bridged),
     Profile(name="pcie", title="PCIe cards without NVLink", fits=plain, nvlink=False),
 )
@@ -227,7 +218,6 @@ AROUND = Profile(
     name="cloud-vm",
     title="virtual machine that hides its PCI tree",
     fits=virtual,
-    nics="fabric",
     hides_tree=True,
 )
 """The profile of the machine around the boards."""
@@ -316,9 +306,9 @@ def without_links(placement: Placement, nodes: Iterable[Node]) -> str | None:
     return f"{first(sorted(whys))} has no NVLink" if whys else None
 
 
-def needed_nics(placement: Placement, node: Node) -> Literal["fabric", "cabled"] | None:
-    """Which RDMA devices a job needs on a node by its profile."""
-    return next((one.profile.nics for one in profiles_of(placement, node) if one.profile.nics), None)
+def hides_tree(placement: Placement, node: Node) -> bool:
+    """Nothing inside a node shows which NIC is near which GPU, by its profile."""
+    return any(one.profile.hides_tree for one in profiles_of(placement, node))
 
 
 def hides_distances(placement: Placement) -> str | None:
@@ -329,7 +319,7 @@ def hides_distances(placement: Placement) -> str | None:
 
 def distances_from(placement: Placement, node: Node, otherwise: str) -> str:
     """What would show which NIC of a node is near which GPU: `otherwise`, where the node itself shows it."""
-    if not any(one.profile.hides_tree for one in profiles_of(placement, node)):
+    if not hides_tree(placement, node):
         return otherwise
     files = node.machine.files if node.machine is not None else ()
     path = next((file.path for file in files if file.kind == "topology" and file.exists), None)
@@ -374,10 +364,8 @@ def decisions(one: InForce, placement: Placement, node: Node) -> Iterator[str]:
         yield f"tensor_domain {profile.tensor_domain} (TP001)"
     if not profile.nvlink:
         yield "no NVLink between GPUs (NV001 and TP002 do not apply)"
-    if profile.nics == "fabric" and not policy.expect_rails:
+    if profile.hides_tree and not policy.expect_rails:
         yield "all InfiniBand and EFA devices are the job's unless NCCL_IB_HCA says otherwise (NET001)"
-    if profile.nics == "cabled" and not policy.expect_rails:
-        yield "RDMA devices without a cable are not the job's (NET001)"
     if profile.hides_tree and one.chosen == "plan":
         yield "which NIC is near is not asked (PP004 and PP005 do not apply)"
     elif profile.hides_tree:

@@ -108,6 +108,7 @@ def run_rule(
             judge(result, inquiry, members)
     except BREAKS as error:  # a rule that breaks is reported by name, whatever broke
         result.reason, result.broke = result.reason or spell(error), True
+    result.findings = one_of_each(result.findings)
     result.verdict = fold(result)
     if result.verdict == "unknown" and not result.unknown:
         result.reason = "there was nothing to look at"
@@ -179,8 +180,7 @@ def accuse(result: RuleResult, inquiry: Inquiry, findings: list[Finding], member
     of them where some findings of the rule do not count. The first stands for the others.
     """
     rule, placement, terms = result.rule, inquiry.placement, inquiry.terms
-    listed = max((len(finding.subjects) for finding in result.findings), default=0)
-    told = len(members) if rule.id in terms.rules else max(1, MOST_SUBJECTS - listed)
+    told = len(members) if rule.id in terms.rules else max(1, MOST_SUBJECTS - len(result.findings))
     severe, policy = True, placement.plan.policy
     for place, member in enumerate(members[:told]):
         found = inquiry.ask(result, member)[1] if place else findings
@@ -189,7 +189,7 @@ def accuse(result: RuleResult, inquiry: Inquiry, findings: list[Finding], member
         parts = [part for finding in found for part in terms.parts(rule, counted(finding), placement)]
         weight = 1 if place else 1 + max(0, len(members) - told)
         for part in parts:
-            add_finding(result.findings, replace(part, count=(part.count or 0) * weight))
+            result.findings.append(replace(part, count=(part.count or 0) * weight) if weight > 1 else part)
         severe = severe and any(part.counts and severity_in(policy, rule, part) == "error" for part in parts)
     return severe
 
@@ -234,33 +234,36 @@ def home(placement: Placement, member: Any) -> str:
     return str(member) if node is None else str(node)
 
 
-def add_finding(findings: list[Finding], new: Finding) -> None:
+def one_of_each(raised: Iterable[Finding]) -> list[Finding]:
     """One finding for one cause: further subjects join the first."""
-    number = new.count or 1
-    for index, known in enumerate(findings):
-        if kind_of(known) == kind_of(new):
-            subjects, evidence = known.subjects, known.evidence
-            if len(subjects) < MOST_SUBJECTS:
-                subjects = tuple(dict.fromkeys((*subjects, *new.subjects)))[:MOST_SUBJECTS]
-            if len(evidence) < MOST_EVIDENCE:
-                evidence = tuple(dict.fromkeys((*evidence, *new.evidence)))[:MOST_EVIDENCE]
-            findings[index] = replace(
-                known,
-                subjects=subjects,
-                evidence=evidence,
-                count=(known.count or 0) + number,
-                ranks=known.ranks + new.ranks if new.mark in ("edge", "gpu") else known.ranks,
-                remedies=joined((*known.remedies, *new.remedies)),
-            )
-            return
-    findings.append(
-        replace(
-            new,
-            count=number,
-            subjects=new.subjects[:MOST_SUBJECTS],
-            evidence=tuple(dict.fromkeys(new.evidence))[:MOST_EVIDENCE],
-        )
+    by_kind: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in raised:
+        by_kind.setdefault(kind_of(finding), []).append(finding)
+    return [united(alike) for alike in by_kind.values()]
+
+
+def united(alike: Sequence[Finding]) -> Finding:
+    """Findings of one kind as one, its lists cut and its count whole."""
+    first = alike[0]
+    marks = alike if first.mark in ("edge", "gpu") else alike[:1]
+    return replace(
+        first,
+        subjects=distinct((finding.subjects for finding in alike), MOST_SUBJECTS),
+        evidence=distinct((finding.evidence for finding in alike), MOST_EVIDENCE),
+        count=sum(finding.count or 1 for finding in alike),
+        ranks=tuple(chain.from_iterable(finding.ranks for finding in marks)),
+        remedies=joined(tuple(chain.from_iterable(finding.remedies for finding in alike))),
     )
+
+
+def distinct(lists: Iterable[Sequence[T]], most: int) -> tuple[T, ...]:
+    """The first entries of several lists, each once."""
+    found: dict[T, None] = {}
+    for each in lists:
+        found.update(dict.fromkeys(each))
+        if len(found) >= most:
+            break
+    return tuple(found)[:most]
 
 
 def kind_of(finding: Finding) -> tuple[object, ...]:
