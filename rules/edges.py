@@ -35,8 +35,7 @@ def ends_agree(ask: Ask, placement: Placement) -> Iterator[Finding]:
     mute = [edge for edge in whole if edge.received_alone and not differ(edge) and strange(ask, edge)]
     if mute:
         yield one_end(mute, [edge.sends[0] for edge in mute], "sent without")
-    vague = [edge for edge in whole if None in set().union(*edge.networks, *edge.direct)]
-    if vague:
+    if vague := [edge for edge in whole if edge.vague]:
         names = [f"edge {edge}" for edge in vague]
         ask.gap("network and GPUDirect of each end of an edge", names, LOG)
     missing = unseen(placement, edges)

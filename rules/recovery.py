@@ -40,6 +40,8 @@ CAUSES: dict[Kind, tuple[str, str]] = {
 }
 """Kind of change -> cause, and what to do."""
 MOST_TOLD = 3
+NOWHERE = "none"
+"""What a comparison calls the place of a rank that the earlier look does not show."""
 
 
 def with_baseline(placement: Placement) -> Situations[Placement] | NotApplicable:
@@ -59,10 +61,14 @@ def nothing_moved(ask: Ask, placement: Placement) -> Iterator[Finding]:
     machines = [node.machine for node in placement.nodes if node.machine is not None]
     now = whereabouts_of("now", machines, [placement])
     found = compare(of_world(earlier, placement), now)
+    unseen = [change for change in found.changes if change.kind == "rank" and change.before == NOWHERE]
     for kind in CAUSES:
-        changes = [change for change in found.changes if change.kind == kind]
+        changes = [change for change in found.changes if change.kind == kind and change not in unseen]
         if changes:
             yield moved(earlier.name, kind, changes)
+    if unseen:
+        about = [change.about for change in unseen]
+        ask.gap("where these ranks were before", about, "a baseline with the evidence of every node")
     for lack in found.lacks:
         ask.gap(f"{lack.what}, which the baseline shows", lack.about, "the same evidence as for the baseline")
     if not compared(found) and not found.lacks:

@@ -80,6 +80,13 @@ PARTS = [
     for kind in ("holds", "broken")
     for part in parts_of(getattr(CASES[rule], kind).evidence)
 ]
+EARLIER = [
+    pytest.param(rule, kind, part, id=f"{rule}-{kind}-{part}")
+    for rule in ASKED
+    for kind in ("holds", "broken")
+    for part in parts_of(getattr(CASES[rule], kind).since)
+]
+"""The same of what an earlier look saw."""
 
 
 @cache
@@ -136,6 +143,16 @@ def answers(rule: Rule[object], job: Job, part: str) -> Iterator[tuple[str, Rule
 def test_what_is_not_shown_leaves_a_rule_undecided(rule: str, kind: Kind, part: str) -> None:
     job: Job = getattr(CASES[rule], kind)
     found = [wrong(kind, rule, what, answer) for what, answer in answers(BY_ID[rule], job, part)]
+    assert [words for words in found if words] == []
+
+
+@pytest.mark.parametrize(("rule", "kind", "part"), EARLIER)
+def test_what_an_earlier_look_does_not_show_leaves_a_rule_undecided(rule: str, kind: Kind, part: str) -> None:
+    job: Job = getattr(CASES[rule], kind)
+    found = []
+    for what, left in removals(job.since, part):
+        placement = placed(declared(job.plan), *job.evidence, since=left)
+        found.append(wrong(kind, rule, f"earlier {what}", run_rules([BY_ID[rule]], placement)[0]))
     assert [words for words in found if words] == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from build import FOUR, TWO, answer, comm, log, pair, running, snap
+from build import AT, FOUR, TWO, answer, comm, log, pair, placed, plan, running, snap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_policy import AFTER, judged, site, states, waiver, waiving
@@ -13,8 +13,9 @@ from made_worlds import TWINS, carrier, of
 from topocheck.checklist import Gate
 from topocheck.errors import UsageError
 from topocheck.plan import Policy
-from topocheck.policy import merged
+from topocheck.policy import merged, terms_of
 from topocheck.report import Report, RuleReport
+from topocheck.rule import Finding
 from topocheck.rules import RULES
 from topocheck.snapshot import FullSnapshot
 from topocheck.verify import MOST_SUBJECTS
@@ -68,17 +69,22 @@ def test_a_waiver_of_some_subjects_leaves_the_others_counted() -> None:
     assert found.exit_code == 1
 
 
-def test_a_finding_about_several_nodes_is_split_too() -> None:
-    views = row()
-    views[2] = snap("n3", range(8, 12), size=16, count=5)
-    plain = answer(judged(ROW, *views), "VER007")
-    assert told(plain) == [(True, 1, ["n3"])]
-    other = [snap(f"n{n}", range(4 * n - 4, 4 * n), size=16, count=3 + n) for n in range(1, 5)]
-    rule = answer(judged(waiving(ROW, waiver("VER007", "nodes: 'n[1-2]'")), *other), "VER007")
-    assert [(counts, subjects) for counts, _, subjects in told(rule)] == [
-        (True, ["n3", "n4"]),
-        (False, ["n1", "n2"]),
+def test_a_finding_about_several_nodes_is_split_and_what_it_does_not_list_counts() -> None:
+    text = waiving(ROW, waiver("VER001", "nodes: 'n[1-2]'"))
+    [rule] = [rule for rule in RULES if rule.id == "VER001"]
+    terms = terms_of(plan(text), RULES, at=AT)
+    named = ("n1", "n2", "n3", "stranger")
+    several = Finding(message="drivers differ", fix="one", cause="differs", subjects=named, count=7)
+    parts = terms.parts(rule, several, placed(text, *row()))
+    assert [(part.counts, part.subjects, part.count) for part in parts] == [
+        (False, ("n1", "n2"), 2),
+        (True, ("n3", "stranger"), 5),
     ]
+    everywhere = terms_of(plan(waiving(ROW, waiver("VER001"))), RULES, at=AT)
+    [part] = everywhere.parts(rule, several, placed(text, *row()))
+    assert (part.counts, part.count) == (False, 7)
+    nothing = Finding(message="m", fix="f", cause="c", subjects=())
+    assert [part.counts for part in terms.parts(rule, nothing, placed(text, *row()))] == [True]
 
 
 @pytest.mark.parametrize(
@@ -311,14 +317,14 @@ def test_a_waiver_of_no_rule_is_refused() -> None:
 
 
 def test_a_policy_file_wins_key_by_key() -> None:
-    plan = Policy(
+    own = Policy(
         tensor_domain="any", boundary="any", skip=("NV001",), severity={"NV001": "info", "TP001": "info"}
     )
     over = site("policy: {boundary: rdma, skip: [ENV007], severity: {NV: error}}\n")
-    assert merged(plan, over) == Policy(
+    assert merged(own, over) == Policy(
         tensor_domain="any", boundary="rdma", skip=("ENV007",), severity={"NV": "error", "TP001": "info"}
     )
-    assert merged(plan, None) == plan
+    assert merged(own, None) == own
 
 
 def test_waivers_of_plan_and_file_stand_side_by_side() -> None:

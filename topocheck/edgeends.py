@@ -36,6 +36,11 @@ class Ends:
         return bool(self.sends and self.receives)
 
     @property
+    def vague(self) -> bool:
+        """Some line does not say which network it is of, or whether it uses GPUDirect."""
+        return any(None in (flow.edge.network, flow.edge.gdr) for flow in (*self.sends, *self.receives))
+
+    @property
     def networks(self) -> tuple[set[str | None], set[str | None]]:
         """Networks of sender and receiver."""
         return {f.edge.network for f in self.sends}, {f.edge.network for f in self.receives}

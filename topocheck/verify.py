@@ -9,8 +9,9 @@ give stands.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,6 +35,7 @@ BREAKS = (Exception, SystemExit)
 """What a rule, which may be another package's, can raise and the others are asked all the same."""
 
 T = TypeVar("T", Finding, Gap, NotApplicable)
+Entry = TypeVar("Entry", bound=Hashable)
 ORDER = Gap(
     "the order of the nodes",
     (),
@@ -252,13 +254,13 @@ def united(alike: Sequence[Finding]) -> Finding:
         evidence=distinct((finding.evidence for finding in alike), MOST_EVIDENCE),
         count=sum(finding.count or 1 for finding in alike),
         ranks=tuple(chain.from_iterable(finding.ranks for finding in marks)),
-        remedies=joined(tuple(chain.from_iterable(finding.remedies for finding in alike))),
+        remedies=joined(chain.from_iterable(finding.remedies for finding in alike)),
     )
 
 
-def distinct(lists: Iterable[Sequence[T]], most: int) -> tuple[T, ...]:
+def distinct(lists: Iterable[Sequence[Entry]], most: int) -> tuple[Entry, ...]:
     """The first entries of several lists, each once."""
-    found: dict[T, None] = {}
+    found: dict[Entry, None] = {}
     for each in lists:
         found.update(dict.fromkeys(each))
         if len(found) >= most:
