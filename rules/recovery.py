@@ -107,7 +107,6 @@ def moved(baseline: str, kind: Kind, changes: list[Change]) -> Finding:
         fix=fix,
         cause=cause,
         subjects=tuple(dict.fromkeys(subject(change) for change in changes)),
-        count=sum(change.count for change in changes),
         evidence=tuple(
             fact
             for change in changes

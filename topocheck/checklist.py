@@ -88,6 +88,13 @@ class _Gaps:
         places = {old: new for new, old in enumerate(order)}
         return [reports[index] for index in order], [places[index] for index in range(len(reports))]
 
+    def placed(
+        self, open_rules: Sequence[str], rules: Sequence[RuleReport]
+    ) -> tuple[list[GapReport], list[RuleReport]]:
+        """The same, and the rules with their gaps by the new indexes."""
+        missing, places = self.reports(open_rules)
+        return missing, [replace(rule, gaps=sorted(places[index] for index in rule.gaps)) for rule in rules]
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -111,7 +118,6 @@ def build_report(
     *,
     at: str,
     gate: Gate,
-    notes: Sequence[str] = (),
     terms: Terms = NO_TERMS,
 ) -> Report:
     """Fold the answers of all rules into one report. `at` is the `now` of the run, RFC 3339."""
@@ -123,7 +129,7 @@ def build_report(
         absent=absent_nodes(placement),
         notes=evidence_notes(placement),
     )
-    report = folded(job, results, inputs, at=at, gate=gate, notes=notes, terms=terms)
+    report = folded(job, results, inputs, at=at, gate=gate, terms=terms)
     return replace(report, profiles=profile_reports([placement]))
 
 
@@ -134,26 +140,29 @@ def folded(
     *,
     at: str,
     gate: Gate,
-    notes: Sequence[str] = (),
     terms: Terms = NO_TERMS,
 ) -> Report:
     """The report of a job, whatever number of worlds it has."""
     gaps = _Gaps()
     rules = [rule_report(result, job.policy, gaps) for result in results]
     rules += [left_out_report(rule, why, job.policy) for rule, why in terms.left_out]
-    lacking = [
-        report.id
-        for result, report in zip(results, rules[: len(results)], strict=True)
-        if report.required and is_open(result, report, gate.min_basis)
-    ]
+    lacking = open_of(results, rules, gate.min_basis)
     unasked = [report.id for report in rules[len(results) :] if report.required]
-    open_rules = [*lacking, *unasked]
     waivers = waiver_states(terms, rules, results)
-    counts = count(rules, open_rules, waivers)
+    counts = count(rules, len(lacking) + len(unasked), waivers)
     broken = [result.breakage for result in results if result.broke]
     verdict, code, reason = outcome(counts, lacking, unasked, broken, gate)
-    missing, places = gaps.reports(lacking)
-    rules = [replace(rule, gaps=sorted(places[index] for index in rule.gaps)) for rule in rules]
+    missing, rules = gaps.placed(lacking, rules)
+    said = sentence(
+        verdict,
+        rules,
+        counts,
+        open_rules=[*lacking, *unasked],
+        broken=broken,
+        absent=list(job.absent) if reason == "nodes_missing" else [],
+        left_out=[rule.id for rule, _ in terms.left_out if rule.required],
+        waivers=waivers,
+    )
     return Report(
         schema=SCHEMA,
         tool=f"topocheck {__version__}",
@@ -161,16 +170,7 @@ def folded(
         verdict=verdict,
         exit_code=0 if gate.exit_zero and reason != "internal_error" else code,
         exit_reason=reason,
-        sentence=sentence(
-            verdict,
-            rules,
-            counts,
-            open_rules=open_rules,
-            broken=broken,
-            absent=list(job.absent) if reason == "nodes_missing" else [],
-            left_out=[rule.id for rule, _ in terms.left_out if rule.required],
-            waivers=waivers,
-        ),
+        sentence=said,
         job=job.line,
         phase=job.phase,
         counts=counts,
@@ -178,7 +178,7 @@ def folded(
         rules=sorted(rules, key=catalogue_order),
         gaps=missing,
         inputs=inputs,
-        notes=[*notes, *job.notes],
+        notes=list(job.notes),
         policy=policy_keys(gate, terms),
         waivers=waivers,
         baseline=terms.baseline.report(rules) if terms.baseline is not None else None,
@@ -275,6 +275,15 @@ def expiry(dated: DatedWaiver) -> Evidence:
     )
 
 
+def open_of(results: Sequence[RuleResult], rules: Sequence[RuleReport], min_basis: Basis) -> list[str]:
+    """Required rules that were asked and lack an answer; `rules` starts with those of `results`."""
+    return [
+        report.id
+        for result, report in zip(results, rules, strict=False)
+        if report.required and is_open(result, report, min_basis)
+    ]
+
+
 def is_open(result: RuleResult, report: RuleReport, min_basis: Basis) -> bool:
     """A required rule is undecided about some subject, or its pass rests on too little."""
     if report.verdict in ("unknown", "error") or result.undecided:
@@ -282,7 +291,7 @@ def is_open(result: RuleResult, report: RuleReport, min_basis: Basis) -> bool:
     return report.basis is not None and BASES.index(report.basis) < BASES.index(min_basis)
 
 
-def count(rules: Sequence[RuleReport], open_rules: Sequence[str], waivers: Sequence[WaiverState]) -> Counts:
+def count(rules: Sequence[RuleReport], undecided: int, waivers: Sequence[WaiverState]) -> Counts:
     """How many of each."""
     verdicts = [rule.verdict for rule in rules]
     findings = [finding for rule in rules for finding in rule.findings]
@@ -297,7 +306,7 @@ def count(rules: Sequence[RuleReport], open_rules: Sequence[str], waivers: Seque
         warnings=severities.count("warning") + sum(each.state in WAIVER_TROUBLE for each in waivers),
         infos=severities.count("info"),
         waived=sum(finding.waiver is not None for finding in findings),
-        required_unknown=len(open_rules),
+        required_unknown=undecided,
         known=sum(finding.known and finding.waiver is None for finding in findings),
         deselected=verdicts.count("deselected"),
     )

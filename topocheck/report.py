@@ -11,6 +11,16 @@ from typing import Literal
 import msgspec
 
 from topocheck.policyreport import BaselineReport, GoneReport, PolicyKey, WaiverReport, WaiverState
+from topocheck.rankreport import (
+    GpuReport,
+    GroupReport,
+    NicReport,
+    NodeReport,
+    PlacementReport,
+    Placing,
+    RankReport,
+    ShapeReport,
+)
 from topocheck.remedy import Devices, Exclude, NodeOrder, Remedy, Variable
 
 __all__ = [
@@ -36,6 +46,7 @@ __all__ = [
     "Report",
     "ReportedFinding",
     "RuleReport",
+    "ShapeReport",
     "Variable",
     "WaiverReport",
     "WaiverState",
@@ -182,144 +193,6 @@ class Counts(Part, frozen=True, kw_only=True):
     """Findings that the baseline has already, which keeps them from counting."""
     deselected: int = 0
     """Rules that policy leaves out: they were not asked."""
-
-
-class Placing(Part, frozen=True, kw_only=True):
-    """Where one column puts a rank."""
-
-    node: str | None
-    """Node, null if not known."""
-    gpu: str | None
-    """GPU by UUID, else bus id, else index; null if not known."""
-    source: str
-    """Where that comes from."""
-
-
-class RankReport(Part, frozen=True, kw_only=True):
-    """One rank: who it is and where it lies."""
-
-    rank: int
-    """Global rank."""
-    coordinates: dict[str, int]
-    """Position along each parallel axis, slowest first."""
-    stage: int
-    """Pipeline stage."""
-    replica: int
-    """Which copy of the model."""
-    tensor_group: int
-    """Index of its tensor-parallel group."""
-    node: str | None
-    """Node it lies on by the phase's column; null if not known."""
-    gpu: str | None
-    """GPU it drives, best name known; null if not known."""
-    layers: list[int] | None
-    """First layer and end (exclusive) of its stage; null if not declared."""
-    sources: dict[str, Placing]
-    """Columns by name: predicted, claimed, observed; those without an entry are left out."""
-
-
-class GpuReport(Part, frozen=True, kw_only=True):
-    """One GPU of a node."""
-
-    ordinal: int
-    """Place in the node's list."""
-    uuid: str | None
-    """UUID."""
-    bus: str | None
-    """PCI address."""
-    index: int | None
-    """NVML index."""
-    model: str | None
-    """Product name."""
-    ranks: list[int]
-    """Ranks that drive it."""
-
-
-class NicReport(Part, frozen=True, kw_only=True):
-    """One RDMA device of a node."""
-
-    name: str
-    """Kernel name."""
-    guid: str | None
-    """Node GUID; null if not known."""
-    bus: str | None
-    """PCI address; null if not known."""
-
-
-class NodeReport(Part, frozen=True, kw_only=True):
-    """One node of the job."""
-
-    name: str
-    """How findings call it."""
-    position: int
-    """Place in the node order of the plan."""
-    bound_by: str
-    """How the host was matched to this place: name, alias, node rank, ranks seen ..."""
-    seen: bool
-    """Some evidence of it is there."""
-    shape: int | None
-    """Index of its hardware shape in `shapes`; null if not known."""
-    domain: str | None
-    """NVLink domain beyond the host, cluster UUID and clique; null if none is proven."""
-    gpus: list[GpuReport]
-    """Its GPUs as far as known."""
-    boot: str | None = None
-    """Boot id of its host; null if not known."""
-    nics: list[NicReport] | None = None
-    """Its RDMA devices; null where not all of them are known."""
-    versions: dict[str, str] = {}
-    """Versions in force by name: driver, nccl, engine ..."""
-
-
-class GroupReport(Part, frozen=True, kw_only=True):
-    """One edge or group worth drawing because a rule says something about it."""
-
-    rule: str
-    """Rule that speaks of it."""
-    severity: Literal["error", "warning", "info"]
-    """How bad."""
-    ranks: list[int]
-    """Ranks of the wrong group, or the two ends of the wrong edge."""
-    kind: Literal["group", "edge", "gpu"]
-    """What to mark."""
-
-
-class PlacementReport(Part, frozen=True, kw_only=True):
-    """Rank -> stage -> node -> GPU."""
-
-    phase: Literal["predicted", "claimed", "observed"]
-    """Which column the verdict rests on."""
-    world: int
-    """Number of ranks."""
-    axes: dict[str, int]
-    """Size of each axis, slowest first."""
-    ranks: list[RankReport]
-    """All ranks in order."""
-    nodes: list[NodeReport]
-    """Nodes in the plan's order, then others that carry ranks."""
-    unused: list[str]
-    """Hosts that were seen and carry no rank of the job."""
-    shapes: list[ShapeReport]
-    """Distinct hardware shapes of the nodes."""
-    marks: list[GroupReport]
-    """What the findings mark in the drawing."""
-
-
-class ShapeReport(Part, frozen=True, kw_only=True):
-    """One hardware shape shared by nodes."""
-
-    title: str
-    """In words: 8 x NVIDIA H100, 8 NICs."""
-    gpus: list[str]
-    """Model of each GPU by ordinal, `GPU` where not known."""
-    links: list[list[str | None]]
-    """Class of each pair of GPUs: NV18, PIX, SYS ...; null if not known."""
-    nics: list[str]
-    """RDMA devices by name."""
-    near: list[list[str]]
-    """For each GPU the nearest RDMA devices, () if not known."""
-    nodes: int
-    """How many nodes have it."""
 
 
 class WorldReport(Part, frozen=True, kw_only=True):
