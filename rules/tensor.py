@@ -236,8 +236,8 @@ def relink(ask: Ask, node: Node, group: TensorGroup) -> tuple[Severity, str, str
         tensor, found = smaller
         stages = placement.layout.size("pipeline") * size // tensor
         fix = (
-            f"use TP{tensor} x PP{stages} with CUDA_VISIBLE_DEVICES={spell(order_of(node, found))} on {node}: "
-            f"the NVLink pairs then carry TP"
+            f"use TP{tensor} x PP{stages} with CUDA_VISIBLE_DEVICES={spell(order_of(node, found))} on "
+            f"{node}: the NVLink pairs then carry TP"
         )
     else:
         fix = "no grouping of these GPUs has NVLink: prefer pipeline over tensor parallelism here"

@@ -8,10 +8,12 @@ import msgspec
 
 from topocheck.report import (
     SCHEMA,
+    BaselineReport,
     Counts,
     Evidence,
     ExitReason,
     GapReport,
+    GoneReport,
     GpuReport,
     GroupReport,
     InputReport,
@@ -19,12 +21,14 @@ from topocheck.report import (
     Outcome,
     PlacementReport,
     Placing,
+    PolicyKey,
     RankReport,
     Report,
     ReportedFinding,
     RuleReport,
     ShapeReport,
     WaiverReport,
+    WaiverState,
 )
 
 __all__ = [
@@ -481,6 +485,10 @@ def hostile(text: str) -> Report:
         ],
     )
     gap = GapReport(need=text, about=[text], count=3, supply=text, rules=[text])
+    borne = msgspec.structs.replace(wrong, waiver=WaiverReport(reason=text, owner=text, expires=text))
+    known = msgspec.structs.replace(wrong, known=True)
+    waivers = [waiver_state(text, state) for state in ("used", "unused", "expired", "undecided")]
+    gone = [GoneReport(rule=text, cause=text, subjects=[text], decided=decided) for decided in (True, False)]
     rule = msgspec.structs.replace(by_id("TP001"), id=text, name=text, family=text, reason=text)
     return msgspec.structs.replace(
         made,
@@ -492,6 +500,25 @@ def hostile(text: str) -> Report:
         notes=[text],
         gaps=[gap],
         inputs=[InputReport(name=text, kind=text, digest=text, hosts=[text], notes=[text])],
-        rules=[failed(rule, [wrong]), *made.rules[1:]],
+        rules=[failed(rule, [wrong, borne, known]), *made.rules[1:]],
         placement=placement,
+        policy=[PolicyKey(key=text, value=text, source=text)],
+        waivers=waivers,
+        baseline=BaselineReport(name=text, at=text, digest=text, unlisted=1, gone=gone),
+    )
+
+
+def waiver_state(text: str, state: str) -> WaiverState:
+    """A waiver of which everything that people write is this text."""
+    return WaiverState(
+        rule=text,
+        scope=text,
+        reason=text,
+        owner=text,
+        expires=text,
+        source=text,
+        state=state,  # type: ignore[arg-type]
+        subjects=2,
+        note=text,
+        fix=text,
     )

@@ -78,15 +78,18 @@ def test_a_size_without_a_divisor_is_not_told_that_nodes_have_one_gpu() -> None:
     assert "3 leaves no whole group inside" in found.findings[0].fix
 
 
-@pytest.mark.parametrize(
-    ("domain", "expected"), [("node", ["error"]), ("nvlink", []), ("any", ["warning"]), (None, ["warning"])]
-)
-def test_one_nvlink_domain_is_judged_by_the_policy(domain: str | None, expected: list[str]) -> None:
-    found = of("TP001", WIDE if domain is None else policy(domain), *trays())
+@pytest.mark.parametrize(("domain", "expected"), [("node", ["error"]), ("nvlink", []), ("any", ["warning"])])
+def test_one_nvlink_domain_is_judged_by_the_policy(domain: str, expected: list[str]) -> None:
+    found = of("TP001", policy(domain), *trays())
     assert severities(found) == expected
     assert found.verdict == ("fail" if expected else "pass")
-    if domain is None:
-        assert "tensor_domain: nvlink" in found.findings[0].fix
+
+
+def test_without_a_policy_one_nvlink_domain_is_the_profiles_or_a_warning_that_names_the_key() -> None:
+    assert of("TP001", WIDE, *trays()).verdict == "pass"
+    found = of("TP001", f"{WIDE}policy: {{profile: none}}\n", *trays())
+    assert severities(found) == ["warning"]
+    assert "tensor_domain: nvlink" in found.findings[0].fix
 
 
 def test_a_domain_that_is_asked_for_must_be_proven() -> None:

@@ -13,13 +13,13 @@ from build import (
     completed,
     gpus,
     log,
-    nics,
     pair,
     report,
     running,
     snap,
     sockets,
 )
+from made_ports import bond, nic, node, rails
 
 from topocheck.report import Report
 from topocheck.snapshot import FullSnapshot, GpuId, Hardware, Host, Identity, NicShape, Port, RankClaim
@@ -91,16 +91,9 @@ def test_a_head_node_without_gpus_is_no_domain_and_no_odd_node() -> None:
 
 
 def test_storage_nics_and_bonds_beside_the_compute_fabric() -> None:
-    extra = (
-        *nics(),
-        NicShape(
-            name="mlx5_bond_0",
-            kind="bond",
-            ports=(Port(state="ACTIVE", physical="LinkUp", layer="Ethernet"),),
-        ),
-        NicShape(name="roce_rail7", ports=(Port(state="DOWN", physical="Disabled", layer="Ethernet"),)),
-    )
-    assert findings(report(TWO, *pair(ports=extra))) == []
+    down = Port(state="DOWN", physical="Disabled", layer="Ethernet")
+    ports = (*rails(), bond(), nic("roce_rail7", down))
+    assert findings(report(TWO, *(node(name, ports) for name in ("node-a", "node-b")))) == []
 
 
 def test_a_fabric_without_mellanox_names() -> None:

@@ -1,4 +1,4 @@
-"""Peer access over PCIe between GeForce boards, which NVIDIA's own driver has refused since the RTX 20 series.
+"""Peer access over PCIe between GeForce boards, which NVIDIA's driver has refused since the RTX 20 series.
 
 A patched kernel module grants it. NCCL copes; an engine's own all-reduce was seen to give wrong numbers over
 it, without a word (A/B measured by a user of two RTX 3090 on one host bridge).
@@ -28,11 +28,11 @@ def patched_access(group: TensorGroup, pairs: Sequence[tuple[Device, Device]]) -
     node = odd[0][0].node
     source = first(node.machine.sources, 2) if node.machine and node.machine.sources else "peer access"
     return Finding(
-        message=f"TP group {group.index} (ranks {fold(group.ranks)}) has peer access over PCIe between GeForce "
-        f"boards ({first(words, 4)}): only a patched driver grants it, and all-reduces of an engine's own may "
-        "give wrong numbers over it",
-        fix="switch the engine's own all-reduce off (vLLM: --disable-custom-all-reduce), or check its results "
-        "against NCCL's before you trust them",
+        message=f"TP group {group.index} (ranks {fold(group.ranks)}) has peer access over PCIe between "
+        f"GeForce boards ({first(words, 4)}): only a patched driver grants it, and all-reduces of an "
+        "engine's own may give wrong numbers over it",
+        fix="switch the engine's own all-reduce off (vLLM: --disable-custom-all-reduce), or check its "
+        "results against NCCL's before you trust them",
         cause="unofficial peer access",
         subjects=(str(group),),
         evidence=tuple(Evidence(source=source, fact=f"{pair}: OK") for pair in words[:12]),
