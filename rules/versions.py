@@ -11,7 +11,7 @@ from topocheck.inventory import Machine
 from topocheck.kinds import by_kind, kinds
 from topocheck.majority import Split, split
 from topocheck.placement import Node, Placement
-from topocheck.profiles import right_numbers
+from topocheck.profiles import right_numbers, spelled_numbers
 from topocheck.ranges import first
 from topocheck.remedy import Exclude, Remedy
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
@@ -289,11 +289,10 @@ def find_miscounted(placement: Placement) -> list[Finding]:
             continue
         names = tuple(node.name for node in alike)
         fact = f"{len(machine.gpus)} GPU{'s' * (len(machine.gpus) != 1)}"
-        wanted = " or ".join(map(str, right))
         found.append(
             Finding(
                 message=f"{first(names)} {'shows' if len(names) == 1 else 'show'} {fact}, and {why} says "
-                f"{wanted}: one may have fallen off the bus",
+                f"{spelled_numbers(right)}: one may have fallen off the bus",
                 fix="look for the missing GPU (lspci -d 10de:, Xid 79 in the kernel log) and repair the "
                 "node; if the number is meant, say policy.expect_gpus",
                 cause="number of GPUs",

@@ -96,7 +96,7 @@ def test_rules_as_json_are_data_and_select_narrows_them(capsys: pytest.CaptureFi
     found = json.loads(capsys.readouterr().out)
     wanted = sorted(name for name in IDS if name.startswith("TP"))
     assert [rule["id"] for rule in found] == [*wanted, "PP003"]
-    assert set(found[0]) == {"id", "name", "severity", "required", "family"}
+    assert set(found[0]) == {"id", "name", "severity", "required", "family", "package"}
 
 
 def test_a_selection_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,7 +238,7 @@ def test_where_every_node_is_accused_leaving_nodes_out_is_no_way() -> None:
 
 def test_the_odd_node_out_is_left_out_where_most_are_alike() -> None:
     others = [snap(f"node-{name}", range(4 * n, 4 * n + 4), size=12) for n, name in enumerate("ab")]
-    odd = snap("node-c", range(8, 12), size=12, count=6)
+    odd = snap("node-c", range(8, 12), size=12, count=8, numa=[None] * 8)
     assert files(THREE, *others, odd)["exclude.txt"] == "node-c\n"
     two = "engine: vllm\nparallel: {tensor: 4, pipeline: 2}\nnodes: [node-a, node-c]\n"
     known = msgspec.structs.replace(odd, ranks=claims(range(4, 8)))

@@ -65,7 +65,7 @@ def names(*snapshots: FullSnapshot, text: str = ALONE) -> list[str]:
     return [one.profile.name for one in profiles_of(placement, placement.nodes[0])]
 
 
-BARE = {"links": lambda _a, _b: "SYS", "switch": None, "nvlinks": None}
+BARE: dict[str, Any] = {"links": lambda _a, _b: "SYS", "switch": None, "nvlinks": None}
 
 KINDS: list[tuple[str, FullSnapshot]] = [
     ("hgx-h100", shown(8, H100)),

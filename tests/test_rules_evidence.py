@@ -55,7 +55,7 @@ def test_a_fault_is_blamed_for_what_it_hides_and_for_nothing_else() -> None:
     text = text_of(answer(found, "EV002"))
     assert "TP002" in text
     assert "NET003" not in text
-    other = ProbeFault(part="limits", kind="absent", path="/proc/self/limits")
+    other = ProbeFault(part="sensors", kind="absent", path="/sys/class/hwmon")
     assert answer(report(TWO, *pair(faults=(other,), hardware=bare)), "EV002").verdict == "pass"
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "profiles_of",
     "reference_model",
     "right_numbers",
+    "spelled_numbers",
     "tensor_domain",
     "without_links",
 ]
@@ -355,7 +356,7 @@ def decisions(one: InForce, placement: Placement, node: Node) -> Iterator[str]:
     """
     profile, policy = one.profile, placement.plan.policy
     if profile.gpus and policy.expect_gpus is None:
-        yield f"{spelled(profile.gpus)} on a node (VER007)"
+        yield f"{spelled_numbers(profile.gpus)} on a node (VER007)"
     links = {nvlinks_by_design(model or profile.model) for model in node.models} - {None}
     if profile.nvlink and links and policy.expect_nvlinks is None:
         numbers = "/".join(map(str, sorted(filter(None, links))))
@@ -372,7 +373,7 @@ def decisions(one: InForce, placement: Placement, node: Node) -> Iterator[str]:
         yield "which NIC is near only the vendor's topology file tells (PP004, PP005)"
 
 
-def spelled(numbers: Sequence[int]) -> str:
+def spelled_numbers(numbers: Sequence[int]) -> str:
     """`8, 4, 2 or 1 GPUs`."""
     *most, last = map(str, numbers)
     return f"{', '.join(most)} or {last} GPUs" if most else f"{last} GPU{'s' * (last != '1')}"
