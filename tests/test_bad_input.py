@@ -75,6 +75,14 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
         stream(snapshot(0, ranks=[{"rank": 0, "gpu": 4}])).encode(),
         ":1: rank 0 uses GPU ordinal 4 and identity.gpus lists 4",
     ),
+    "state of no such GPU": (
+        stream(snapshot(0, state={"gpus": [{"gpu": 9}]})).encode(),
+        ":1: state uses GPU ordinal 9 and identity.gpus lists 4",
+    ),
+    "fabric of no such GPU": (
+        stream(snapshot(0, fabric=[{"gpus": [-1]}])).encode(),
+        ":1: fabric uses GPU ordinal -1 and identity.gpus lists 4",
+    ),
 }
 
 

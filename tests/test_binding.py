@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 from build import claims, inventory, log, plan, snap
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from topocheck.binding import MOST_ORDERS, Binding, bind, expected_nodes
 from topocheck.plan import NodeRange, Plan
-from topocheck.snapshot import FullSnapshot, Host, Identity
+from topocheck.snapshot import FullSnapshot, Hardware, Host, Identity
 
 Seats = dict[int, dict[int, int]]
 
@@ -160,3 +161,17 @@ def test_every_host_has_one_place_or_is_extra_or_unused(
     for order in found.orders:
         assert len(order) == places
         assert sorted(i for i in order if i is not None) == sorted(i for i in found.order if i is not None)
+
+
+def test_a_host_without_a_name_may_be_any_node_that_no_other_is() -> None:
+    views = [
+        snap("node-a", range(4)),
+        snap(None, range(4, 8), boot="b", identity=Identity(host=Host(boot_id="b"), gpus=())),
+    ]
+    machines = inventory(*[msgspec.structs.replace(view, hardware=Hardware()) for view in views])
+    machines.arrange()
+    active = list(range(len(machines.machines)))
+    found = bind(plan(), machines, active, {}, 2)
+    assert None not in found.order
+    assert found.extra == []
+    assert sorted(found.bound_by) == ["assumed", "name"]

@@ -160,3 +160,12 @@ def test_a_rank_is_where_some_claim_puts_it(told: list[tuple[str, RankClaim]]) -
 def test_a_size_is_claimed_by_its_first_rank() -> None:
     found = inventory(claiming(*claims([4, 5], size=8)), claiming(*claims([0], size=16), name="node-b"))
     assert found.claims[""].sizes == {8: 4, 16: 0}
+
+
+def test_a_rank_named_by_its_process_drives_the_gpu_of_the_process() -> None:
+    engine = comm("tcp://10.0.0.1:29500", range(4), size=8, gpu=None)
+    group = comm("0x7a", range(4), size=4)
+    assert observed(log("node-a", [*engine, *group])).gpu == [0, 1, 2, 3, None, None, None, None]
+    other = comm("0x7b", [0], size=2, gpu=3)
+    torn = observed(log("node-a", [*engine, *group, *other]))
+    assert torn.gpu[:2] == [None, 1]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topocheck.hcafaults import Devices, filter_faults
+from topocheck.hcafaults import Devices, filter_faults, perhaps_more
 from topocheck.hcafilter import parse_hca_filter
 from topocheck.snapshot import Port
 
@@ -98,3 +98,11 @@ def test_any_text_has_faults_in_words(text: str) -> None:
         assert fault.cause
         assert fault.words
         assert fault.fix
+
+
+def test_devices_of_unknown_state_leave_open_whether_a_prefix_takes_more() -> None:
+    silent: Devices = {**TWELVE, "mlx5_10": (Port(),), "mlx5_11": ()}
+    value = parse_hca_filter("mlx5_0,mlx5_1")
+    assert perhaps_more(value, silent) == ["mlx5_10", "mlx5_11"]
+    assert perhaps_more(value, TWELVE) == []
+    assert perhaps_more(parse_hca_filter("=mlx5_0,mlx5_1"), silent) == []

@@ -186,11 +186,12 @@ def trays(uuid: str = "a" * 32, other: str = "a" * 32, state: str = "Completed")
 @pytest.mark.parametrize(
     ("nodes", "policy", "verdict", "severities"),
     [
-        (trays(), "", "pass", []),
+        (trays(), "", "fail", ["warning"]),
+        (trays(), "policy: {profile: nvl72}\n", "pass", []),
         (trays(), "policy: {profile: none}\n", "fail", ["warning"]),
         (trays(), "policy: {tensor_domain: node}\n", "fail", ["error"]),
         (trays("a" * 32, "b" * 32), "", "fail", ["error"]),
-        (trays(state="In Progress"), "", "unknown", []),
+        (trays(state="In Progress"), "policy: {profile: nvl72}\n", "unknown", []),
         (pair(), "", "fail", ["error"]),
         (pair(), "policy: {profile: nvl72}\n", "fail", ["error"]),
     ],
@@ -318,7 +319,9 @@ def test_what_the_policy_says_itself_is_not_what_a_profile_decides() -> None:
     said = "policy: {expect_gpus: 4, expect_nvlinks: 18, tensor_domain: nvlink, profile: nvl72}\n"
     (one,) = report(TRAYS + said, *trays()).profiles
     assert (one.name, one.chosen, one.decides) == ("nvl72", "plan", [])
-    (other,) = report(TRAYS, *trays()).profiles
+    (by_evidence,) = report(TRAYS, *trays()).profiles
+    assert "tensor_domain nvlink (TP001)" not in by_evidence.decides
+    (other,) = report(f"{TRAYS}policy: {{profile: nvl72}}\n", *trays()).profiles
     assert other.decides == [
         "4, 2 or 1 GPUs on a node (VER007)",
         "18 NVLinks a GPU, by design of its model (NV001)",

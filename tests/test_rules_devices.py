@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_devices import listing, mixed, on_gpus
 
 from topocheck.snapshot import GpuId, JobFact
-from topocheck.visible import list_faults
+from topocheck.visible import list_faults, needs_the_list
 
 UUIDS = ("GPU-1a2b0000-0000-0000-0000-000000000001", "GPU-1a2c0000-0000-0000-0000-000000000002")
 GPUS = tuple(GpuId(uuid=uuid) for uuid in UUIDS)
@@ -122,3 +122,19 @@ def test_lists_of_one_job_of_one_node_are_held_against_its_gpus() -> None:
 def test_no_list_at_all_is_well() -> None:
     views = [msgspec.structs.replace(view, environment={"NCCL_DEBUG": "INFO"}) for view in listing(None)]
     assert answer(report(TWO, *views), "ID008").verdict == "pass"
+
+
+def test_an_index_beyond_the_gpus_that_are_listed_needs_the_whole_list() -> None:
+    known = [GpuId(uuid=f"GPU-{n}0000000-0000-0000-0000-000000000000") for n in range(2)]
+    assert not needs_the_list("0,1", known)
+    assert not needs_the_list("GPU-1", known)
+    assert needs_the_list("0,2", known)
+    assert needs_the_list("GPU-7", known)
+
+
+def test_a_rank_whose_process_was_not_found_leaves_its_node_undecided() -> None:
+    views = on_gpus(0, 1, 2, 3)
+    gpus = views[0].state.gpus[:3]
+    less = msgspec.structs.replace(views[0], state=msgspec.structs.replace(views[0].state, gpus=gpus))
+    assert answer(report(TWO, *views), "ID011").verdict == "pass"
+    assert answer(report(TWO, less, views[1]), "ID011").verdict == "unknown"

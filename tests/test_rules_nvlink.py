@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from build import A40, FOUR, H100, L40S, TWO, answer, gpus, paired, report, running, snap, sockets, text_of
+from build import (
+    A40,
+    FOUR,
+    GB200,
+    H100,
+    L40S,
+    TWO,
+    answer,
+    gpus,
+    paired,
+    report,
+    running,
+    snap,
+    sockets,
+    text_of,
+)
 
 from topocheck.report import RuleReport
-from topocheck.snapshot import Host, Identity
+from topocheck.snapshot import Fabric, Host, Identity
 
 NVL = "NVIDIA H100 NVL"
 
@@ -92,3 +107,23 @@ def test_nothing_shown_is_unknown_and_boards_without_nvlink_are_not_asked() -> N
     assert answer(report(TWO, *running()), "NV001").verdict == "unknown"
     assert of([None] * 4, L40S, links=sockets, switch=None).verdict == "not-applicable"
     assert answer(report(FOUR), "NV001").verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("model", "switch", "verdict"),
+    [
+        (H100, True, "fail"),
+        (GB200, None, "fail"),
+        ("NVIDIA GH200 480GB", None, "pass"),
+        (H100, False, "pass"),
+    ],
+)
+def test_a_fabric_that_is_not_supported_accuses_machines_with_switches_alone(
+    model: str, switch: bool | None, verdict: str
+) -> None:
+    view = snap(model=model, switch=switch, fabric=(Fabric(state="Not Supported"),))
+    assert answer(report(FOUR, view), "NV002").verdict == verdict
+
+
+def test_a_gpu_of_unknown_model_with_fewer_links_is_undecided() -> None:
+    assert of([18, 18, 12, 18], None, models=[H100, H100, None, H100]).verdict == "unknown"

@@ -85,9 +85,9 @@ def test_one_nvlink_domain_is_judged_by_the_policy(domain: str, expected: list[s
     assert found.verdict == ("fail" if expected else "pass")
 
 
-def test_without_a_policy_one_nvlink_domain_is_the_profiles_or_a_warning_that_names_the_key() -> None:
-    assert of("TP001", WIDE, *trays()).verdict == "pass"
-    found = of("TP001", f"{WIDE}policy: {{profile: none}}\n", *trays())
+def test_without_a_policy_one_nvlink_domain_is_a_warning_that_names_the_key() -> None:
+    assert of("TP001", f"{WIDE}policy: {{profile: nvl72}}\n", *trays()).verdict == "pass"
+    found = of("TP001", WIDE, *trays())
     assert severities(found) == ["warning"]
     assert "tensor_domain: nvlink" in found.findings[0].fix
 
@@ -267,3 +267,17 @@ def test_refused_peer_access_is_an_error_over_nvlink_and_a_warning_else() -> Non
     found = of("TP008", FOUR, snap(refused=[(0, 1), (2, 3)], links=sockets, switch=None, model=A40))
     assert severities(found) == ["warning"]
     assert "2 pairs" in found.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("model", "link", "found"),
+    [
+        ("NVIDIA GeForce RTX 3090", "PHB", ["warning"]),
+        ("NVIDIA GeForce RTX 3090", "NV4", []),
+        ("NVIDIA GeForce GTX 1080 Ti", "PHB", []),
+        ("NVIDIA L40S", "PIX", []),
+    ],
+)
+def test_peer_access_that_only_a_patched_driver_grants(model: str, link: str, found: list[str]) -> None:
+    view = snap(model=model, links=lambda _a, _b: link, switch=None)
+    assert severities(of("TP008", FOUR, view)) == found

@@ -254,10 +254,13 @@ def shown_by(machine: Machine, shape: Shape) -> Iterator[InForce]:
 
 
 def tensor_domain(placement: Placement, nodes: Sequence[Node]) -> Literal["node", "nvlink", "any"] | None:
-    """Where a TP group on these nodes may lie: by policy, else by the profile of all of them; None unsaid."""
-    said = placement.plan.policy.tensor_domain
-    if said is not None or not nodes:
-        return said
+    """Where a TP group on these nodes may lie: by policy, else by the profile that it names; None unsaid.
+
+    A profile that evidence chose says what machines are, and not what a job is meant to do.
+    """
+    policy = placement.plan.policy
+    if policy.tensor_domain is not None or not nodes or policy.profile == "auto":
+        return policy.tensor_domain
     own = [[one.profile.tensor_domain for one in profiles_of(placement, node)] for node in nodes]
     return "nvlink" if all("nvlink" in domains for domains in own) else None
 
@@ -361,7 +364,7 @@ def decisions(one: InForce, placement: Placement, node: Node) -> Iterator[str]:
     if profile.nvlink and links and policy.expect_nvlinks is None:
         numbers = "/".join(map(str, sorted(filter(None, links))))
         yield f"{numbers} NVLinks a GPU, by design of its model (NV001)"
-    if profile.tensor_domain and policy.tensor_domain is None:
+    if profile.tensor_domain and policy.tensor_domain is None and policy.profile != "auto":
         yield f"tensor_domain {profile.tensor_domain} (TP001)"
     if not profile.nvlink:
         yield "no NVLink between GPUs (NV001 and TP002 do not apply)"

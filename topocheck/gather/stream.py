@@ -310,6 +310,11 @@ def check_ordinals(snapshot: Snapshot, path: str, line: int | None) -> None:
     for claim in snapshot.ranks:
         if claim.gpu is not None and not 0 <= claim.gpu < count:
             raise bad_ordinal(f"rank {claim.rank}", claim.gpu, count, path, line)
+    named = [("state", gpu.gpu) for gpu in snapshot.state.gpus]
+    named += [("fabric", gpu) for fabric in snapshot.fabric for gpu in fabric.gpus]
+    for part, gpu in named:
+        if not 0 <= gpu < count:
+            raise bad_ordinal(part, gpu, count, path, line)
     if snapshot.observed is None:
         return
     for member in snapshot.observed.comms:
