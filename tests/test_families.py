@@ -183,7 +183,7 @@ def test_an_engine_that_reads_rank_is_told_both_variables_and_what_to_unset() ->
     found = of("ID006", seen_in(SRUN | SCRIPT), snap("node-b", range(4, 8)))
     [only] = found.findings
     assert "RANK is 3 (RANK set by a script) and SLURM_PROCID is 6 (Slurm srun)" in only.message
-    assert "in one process on node-a. Megatron-Core goes by RANK" in only.message
+    assert "in a process on node-a. Megatron-Core goes by RANK" in only.message
     assert only.fix.startswith("unset RANK where the job starts, or set it from SLURM_PROCID")
     assert only.subjects == ["process 41 on node-a"]
     assert "RANK=3" in text_of(found)

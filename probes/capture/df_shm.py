@@ -39,8 +39,8 @@ KIND_FAILURE = "shared memory failure"
 
 MOUNT = "/dev/shm"  # noqa: S108 - a name to look for, nothing is written there
 DF = re.compile(
-    r"\s*\S{1,100}\s+(?P<size>[0-9.]{1,16}[KMGTP]?i?B?)\s+(?P<used>[0-9.]{1,16}[KMGTP]?i?B?)\s+"
-    r"(?P<free>[0-9.]{1,16}[KMGTP]?i?B?)\s+[0-9]{1,3}%\s+/dev/shm\s*"
+    r"\s*\S{1,100}\s+(?P<size>[0-9.]{1,16}[kKMGTP]?i?B?)\s+(?P<used>[0-9.]{1,16}[kKMGTP]?i?B?)\s+"
+    r"(?P<free>[0-9.]{1,16}[kKMGTP]?i?B?)\s+[0-9]{1,3}%\s+/dev/shm\s*"
 )
 BLOCKS = re.compile(r"Filesystem\s+(?P<unit>1K|1024|1M|512|1G)-blocks\s")
 MOUNTED = re.compile(
