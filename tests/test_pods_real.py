@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,17 +28,19 @@ NOT_IN_PODMAN = {"spec.nodeName", "metadata.namespace"}
 
 
 @pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+def podman() -> Iterator[Podman]:
     for program in ("podman", "runc", "conmon", "catatonit"):
         require(program)
     if os.geteuid():
         pytest.skip("containers with a storage of their own need root")
-    started, why = build(tmp_path_factory.mktemp("podman"))
-    if started is None:
-        pytest.skip(f"podman is installed and this kernel lets it run no containers: {why}")
-    yield started
-    started("pod", "rm", "--all", "--force")
-    started("rmi", "--all", "--force")
+    # podman takes no storage whose path is longer than 50 characters, as pytest's own folders may be.
+    with tempfile.TemporaryDirectory(prefix="pods-", ignore_cleanup_errors=True) as folder:
+        started, why = build(Path(folder))
+        if started is None:
+            pytest.skip(f"podman is installed and this kernel lets it run no containers: {why}")
+        yield started
+        started("pod", "rm", "--all", "--force")
+        started("rmi", "--all", "--force")
 
 
 def played(podman: Podman, folder: Path, plan: str, name: str) -> tuple[int, dict[str, Any], str]:
