@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from topocheck.ask import Ask
-from topocheck.kinds import by_kind
+from topocheck.kinds import by_kind, clock_limits
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule
@@ -27,9 +27,6 @@ LARGER = (
     "give the container a larger /dev/shm (docker --shm-size=16g, --ipc=host; pods: an emptyDir of medium "
     "Memory at /dev/shm)"
 )
-SKEW_S, LARGE_SKEW_S = 1.0, 30.0
-"""From where on times of two hosts mislead readers of logs, where policy does not say, and where rendezvous
-and certificates fail."""
 
 
 def own_limits(node: Node) -> list[Limits]:
@@ -199,25 +196,24 @@ def clocked(placement: Placement) -> Situations[Node] | NotApplicable:
     if placement.expected == 1:
         return NotApplicable("the job has one node")
 
+    borne, _ = clock_limits(placement.plan.policy)
+
     def key(node: Node) -> Hashable:
         error = clock_error(node)
-        wrong = error is not None and (not error[0] or error[1] > skew(placement))
-        return node.index if wrong else error is None
+        if error is None:
+            return "not asked"
+        kept, seconds = error
+        return "well" if kept and seconds is not None and seconds <= borne else node.index
 
     return by_kind(placement, key)
 
 
-def skew(placement: Placement) -> float:
-    """Largest error of a clock that is borne, in seconds."""
-    return placement.plan.policy.clock_error_s or SKEW_S
-
-
-def clock_error(node: Node) -> tuple[bool, float] | None:
-    """(kept in step, estimated error in seconds); None where the clock was not asked."""
+def clock_error(node: Node) -> tuple[bool, float | None] | None:
+    """(kept in step, estimated error in seconds if shown); None where the clock was not asked."""
     for state, _ in node.machine.states if node.machine else ():
         clock = state.clock
         if clock is not None and clock.synchronised is not None:
-            return clock.synchronised, clock.error_seconds or 0.0
+            return clock.synchronised, clock.error_seconds
     return None
 
 
@@ -232,19 +228,22 @@ def clocks_agree(ask: Ask, node: Node) -> Iterator[Finding]:
         )
         return
     kept, seconds = error
-    if kept and seconds <= skew(ask.placement):
+    if kept and seconds is None:
+        ask.gap("how wrong the clock may be", [node.name], "topocheck probe on every node", part="clock")
         return
-    large = kept and seconds > max(LARGE_SKEW_S, skew(ask.placement))
+    borne, most = clock_limits(ask.placement.plan.policy)
+    if kept and seconds is not None and seconds <= borne:
+        return
+    large = kept and seconds is not None and seconds > most
     state = f"may be {seconds:.3g} s wrong" if kept else "is kept in step by no time service"
+    estimate = "" if seconds is None else f", estimated error {seconds:g} s"
     yield Finding(
         message=f"the clock of {node} {state}: log lines and traces of the nodes cannot be put in order, and "
         "PyTorch's elastic rendezvous takes late heartbeats for dead nodes",
         fix="start chrony or another time service there and wait until it is in step (chronyc waitsync)",
         cause="clock wrong" if kept else "clock not kept",
         subjects=(node.name,),
-        evidence=(
-            Evidence(source=f"{node}: adjtimex", fact=f"synchronised {kept}, estimated error {seconds:g} s"),
-        ),
+        evidence=(Evidence(source=f"{node}: adjtimex", fact=f"synchronised {kept}{estimate}"),),
         severity="error" if large else None,
     )
 

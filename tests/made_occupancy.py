@@ -45,7 +45,7 @@ CASES: dict[str, Made] = {
         (TWO, pair()),
         (TWO, running()),
         "error",
-        ("node-a", "rank 2", "70.5 GiB", "pid 31337", "uid 1003", "12 days", "python3"),
+        ("node-a", "rank 2", "70.0 GiB", "pid 31337", "uid 1003", "12 days", "python3"),
     ),
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+import pytest
+
 from topocheck.condition import GidFacts, NodeState, reduced
 from topocheck.snapshot import (
     Clock,
@@ -33,20 +35,33 @@ def test_a_view_that_says_nothing_is_none() -> None:
 
 
 def test_a_gpu_with_the_jobs_own_process_alone_is_idle() -> None:
-    gpu = GpuCondition(gpu=3, memory_used_bytes=40 * GIB, processes=(Process(pid=71),))
+    own = Process(pid=71, memory_bytes=40 * GIB)
+    gpu = GpuCondition(gpu=3, memory_used_bytes=40 * GIB, processes=(own,))
     found = view(Condition(gpus=(gpu,)), 71)
     assert (found.idle, found.busy) == ((3,), ())
 
 
 def test_a_foreign_process_stays_and_the_jobs_own_is_left_out() -> None:
     gpu = GpuCondition(
-        gpu=0, memory_used_bytes=GIB, processes=(Process(pid=71), Process(pid=9, name="zombie"))
+        gpu=0,
+        memory_used_bytes=GIB + 5,
+        processes=(Process(pid=71, memory_bytes=5), Process(pid=9, name="zombie")),
     )
     found = view(Condition(gpus=(gpu,)), 71)
     assert found.idle == ()
     assert found.busy == (
         GpuCondition(gpu=0, memory_used_bytes=GIB, processes=(Process(pid=9, name="zombie"),)),
     )
+
+
+@pytest.mark.parametrize(("held", "left"), [(GIB, 39 * GIB), (None, None), (40 * GIB, 0)])
+def test_memory_that_the_jobs_own_process_does_not_hold_is_somebody_elses(
+    held: int | None, left: int | None
+) -> None:
+    gpu = GpuCondition(gpu=0, memory_used_bytes=40 * GIB, processes=(Process(pid=71, memory_bytes=held),))
+    found = view(Condition(gpus=(gpu,)), 71)
+    assert found.idle == ((0,) if left == 0 else ())
+    assert [one.memory_used_bytes for one in found.busy] == ([] if left == 0 else [left])
 
 
 def test_memory_without_a_process_is_kept_unless_it_is_little() -> None:

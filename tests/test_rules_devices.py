@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_devices import listing, mixed, on_gpus
 
-from topocheck.snapshot import GpuId, JobFact
+from topocheck.snapshot import GpuId, JobFact, MigDevice
 from topocheck.visible import list_faults, needs_the_list
 
 UUIDS = ("GPU-1a2b0000-0000-0000-0000-000000000001", "GPU-1a2c0000-0000-0000-0000-000000000002")
@@ -117,6 +117,17 @@ def test_lists_of_one_job_of_one_node_are_held_against_its_gpus() -> None:
     found = answer(report(FOUR, msgspec.structs.replace(view, job=(told,))), "ID008")
     assert found.verdict == "fail"
     assert "device 9" in text_of(found)
+
+
+@pytest.mark.parametrize("sliced_node", [0, 1])
+def test_a_slice_on_any_one_of_equal_nodes_is_found(sliced_node: int) -> None:
+    views = pair()
+    identity = views[sliced_node].identity
+    gpus = (msgspec.structs.replace(identity.gpus[0], mig=(MigDevice(uuid="MIG-1"),)), *identity.gpus[1:])
+    views[sliced_node] = msgspec.structs.replace(
+        views[sliced_node], identity=msgspec.structs.replace(identity, gpus=gpus)
+    )
+    assert answer(report(TWO, *views), "ID013").verdict == "fail"
 
 
 def test_no_list_at_all_is_well() -> None:

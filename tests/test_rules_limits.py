@@ -73,6 +73,17 @@ def test_half_a_gibibyte_is_a_warning() -> None:
     assert [finding.severity for finding in found.findings] == ["warning"]
 
 
+def test_a_limit_of_policy_tells_equal_nodes_apart() -> None:
+    plan = f"{TWO}policy: {{clock_error_s: 0.1}}\n"
+    first, second = ticking(error_seconds=0.05)
+    worse = msgspec.structs.replace(second, state=ticking(error_seconds=0.5)[0].state)
+    assert verdict("ENV006", first, worse, plan=plan) == "fail"
+
+
+def test_a_clock_that_is_kept_and_shows_no_error_is_unknown() -> None:
+    assert verdict("ENV006", *ticking(error_seconds=None)) == "unknown"
+
+
 @pytest.mark.parametrize(
     ("seconds", "severities"),
     [(0.5, []), (1.0, []), (1.5, ["warning"]), (30.0, ["warning"]), (31.0, ["error"])],

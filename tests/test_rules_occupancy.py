@@ -26,6 +26,13 @@ def test_memory_without_a_visible_process_is_in_use_all_the_same() -> None:
     assert "by no process that is visible here" in text_of(found)
 
 
+def test_memory_beside_the_jobs_own_process_is_somebody_elses_though_none_is_listed() -> None:
+    found = answer(report(TWO, *using(used=60 * GIB)), "CAP001")
+    assert found.verdict == "fail"
+    assert "59.5 GiB" in text_of(found)
+    assert "by no process that is visible here" in text_of(found)
+
+
 def test_a_process_of_another_container_has_no_pid_here() -> None:
     found = answer(report(TWO, *using(Process(pid=0, memory_bytes=30 * GIB))), "CAP001")
     assert "of another container" in text_of(found)

@@ -78,7 +78,8 @@ class NodeState:
     matched: int
     """Number of ranks whose process was found on a GPU, be it the one that they claim or not."""
     busy: tuple[GpuCondition, ...]
-    """GPUs on which something else is, or on whose processes nobody looked. Own processes are left out."""
+    """GPUs on which something else is, or on whose processes nobody looked. What the job's own processes hold
+    is left out of the memory, which is None where that is not known."""
     ports: tuple[PortFacts, ...]
     """Ports of RDMA devices."""
     netdevs: tuple[Netdev, ...]
@@ -131,12 +132,13 @@ def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashab
 
 
 def is_idle(gpu: GpuCondition, own: set[int | None]) -> bool:
-    """Nothing is on it, or one process of the job: the common case, and then quick."""
-    processes = gpu.processes
-    if processes is None:
-        return False
-    if len(processes) == 1:
-        return processes[0].pid in own
+    """Nothing is on it, or one process of the job with all the memory: the common case, and then quick."""
+    processes, used = gpu.processes, gpu.memory_used_bytes
+    if processes is not None and len(processes) == 1 and used is not None:
+        (process,) = processes
+        held = process.memory_bytes
+        if process.pid in own and held is not None and used - held <= LITTLE_BYTES:
+            return True
     return foreign(gpu, own) is None
 
 
@@ -169,18 +171,22 @@ def places(condition: Condition, claims: Sequence[RankClaim]) -> tuple[tuple[Str
 
 
 def foreign(gpu: GpuCondition, own: set[int | None]) -> GpuCondition | None:
-    """What is on a GPU beside the job's own processes; None if nothing is."""
+    """What is on a GPU beside the job's own processes, memory that they do not hold too; None if nothing is.
+
+    In a container other processes are not listed, and their memory is in use all the same.
+    """
     if gpu.processes is None:
         return gpu
     others = tuple([process for process in gpu.processes if process.pid not in own])
-    unexplained = not gpu.processes and (
-        gpu.memory_used_bytes is None or gpu.memory_used_bytes > LITTLE_BYTES
-    )
-    if not (others or unexplained):
+    used, held = gpu.memory_used_bytes, [p.memory_bytes for p in gpu.processes if p.pid in own]
+    if used is not None and used > LITTLE_BYTES:
+        known = [size for size in held if size is not None]
+        used = max(0, used - sum(known)) if len(known) == len(held) else None
+    if not others and used is not None and used <= LITTLE_BYTES:
         return None
     return GpuCondition(
         gpu=gpu.gpu,
-        memory_used_bytes=gpu.memory_used_bytes,
+        memory_used_bytes=used,
         memory_reserved_bytes=gpu.memory_reserved_bytes,
         processes=others,
     )

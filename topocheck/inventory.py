@@ -7,7 +7,7 @@ not tie stays apart. Two sources that contradict each other are kept as conflict
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,6 +31,7 @@ from topocheck.registry import Conflict, Registry, numbering
 from topocheck.snapshot import (
     At,
     FamilyDisagreement,
+    GpuId,
     Hardware,
     Host,
     Identity,
@@ -207,6 +208,7 @@ class Inventory:
             nics=identity.nics,
             sources=one(sources, sources),
             numbering=one(numbers, numbers),
+            sliced=sliced(identity.gpus),
         )
         self.machines.append(machine)
         self._common(index, snapshot, None)
@@ -332,10 +334,15 @@ class Inventory:
         ties = registry.tie(identity.gpus)
         machine.twins |= registry.twins()
         machine.gpus, machine.untied = GpuList(registry.gpus), registry.still_untied()
-        machine.numbering = numbering(registry.gpus)
+        machine.numbering, machine.sliced = numbering(registry.gpus), sliced(registry.gpus)
         machine.conflicts += tuple(registry.conflicts)
         machine.two_uuids += tuple(registry.two_uuids)
         return ties
+
+
+def sliced(gpus: Sequence[GpuId]) -> tuple[int, ...]:
+    """Ordinals of GPUs that are divided into MIG slices."""
+    return tuple([ordinal for ordinal, gpu in enumerate(gpus) if gpu.mig])
 
 
 def before(machine: Machine) -> At | None:

@@ -12,11 +12,19 @@ from typing import Any
 from topocheck.condition import NodeState
 from topocheck.machine import Machine
 from topocheck.placement import Node, Placement
+from topocheck.plan import Policy
 
-__all__ = ["by_kind", "kinds"]
+__all__ = ["by_kind", "clock_limits", "kinds"]
 
-SKEW_S = (1.0, 30.0)
-"""Clock errors that rules tell apart, in seconds."""
+SKEW_S, LARGE_SKEW_S = 1.0, 30.0
+"""From where on times of two hosts mislead readers of logs, where policy does not say, and where rendezvous
+and certificates fail."""
+
+
+def clock_limits(policy: Policy) -> tuple[float, float]:
+    """Errors of a clock, in seconds, above which it is a warning and an error."""
+    least = policy.clock_error_s or SKEW_S
+    return least, max(LARGE_SKEW_S, least)
 
 
 def by_kind(
@@ -49,12 +57,13 @@ def kinds(placement: Placement) -> list[list[Node]]:
 def find_kinds(placement: Placement) -> list[list[Node]]:
     """Sort all expected nodes into kinds."""
     gpu, told, ranks_on = placement.placed.gpu, placement.facts_by_node, placement.ranks_on
+    limits = clock_limits(placement.plan.policy)
     found: dict[Hashable, list[Node]] = {}
     for node in placement.nodes[: placement.expected]:
         machine, ranks = node.machine, ranks_on.get(node.index, ())
         gpus = tuple([gpu[rank] for rank in ranks])
         own = node.index in told or (machine is not None and is_own(machine))
-        key: Hashable = node.index if own else None if machine is None else look(machine)
+        key: Hashable = node.index if own else None if machine is None else look(machine, limits)
         found.setdefault((key, gpus), []).append(node)
     return list(found.values())
 
@@ -70,7 +79,7 @@ def is_own(machine: Machine) -> bool:
     )
 
 
-def look(machine: Machine) -> tuple[Any, ...]:
+def look(machine: Machine, limits: tuple[float, ...]) -> tuple[Any, ...]:
     """What rules see of a machine; of equal parts one object is kept over all machines."""
     return (
         id(machine.shape),
@@ -83,26 +92,26 @@ def look(machine: Machine) -> tuple[Any, ...]:
         len({limits.container for limits in machine.limits}),
         tuple(map(id, machine.verbs)),
         tuple(map(id, machine.model)),
-        tuple([state_key(state, ties) for state, ties in machine.states]),
+        tuple([state_key(state, ties, limits) for state, ties in machine.states]),
         tuple([(file.path, file.kind, file.exists, *file.settings.items()) for file in machine.files]),
         machine.plugins,
         machine.faults,
+        machine.sliced,
         machine.untied,
         machine.has_claims,
         len(machine.gpus),
     )
 
 
-def state_key(state: NodeState, ties: list[int] | None) -> tuple[Any, ...]:
-    """What rules see of one view of a machine's state."""
-    clock = state.clock
-    error = 0.0 if clock is None or clock.error_seconds is None else clock.error_seconds
+def state_key(state: NodeState, ties: list[int] | None, limits: tuple[float, ...]) -> tuple[Any, ...]:
+    """What rules see of one view of a machine's state; of a clock's error, which limits it exceeds."""
+    error = None if state.clock is None else state.clock.error_seconds
     return (
         id(state.idle),
         state.matched,
         id(state.ports),
         id(state.netdevs),
-        clock is not None and clock.synchronised,
-        sum(error > limit for limit in SKEW_S),
+        None if state.clock is None else state.clock.synchronised,
+        None if error is None else tuple([error > limit for limit in limits]),
         None if ties is None else tuple(ties),
     )

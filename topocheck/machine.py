@@ -73,6 +73,8 @@ class Machine:
     """What launchers say of it as a node or pod, where that is no rank of a process."""
     numbering: tuple[int | None, ...] = ()
     """NVML index of each GPU as an unrestricted process counts; None where it is not shown."""
+    sliced: tuple[int, ...] = ()
+    """Ordinals of GPUs that are divided into MIG slices."""
     untied: tuple[tuple[int, int], ...] = ()
     """Pairs of ordinals that may be one GPU: two views name them by different means."""
     twins: dict[int, int] = field(default_factory=dict)
