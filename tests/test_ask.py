@@ -68,7 +68,7 @@ def test_a_predicted_index_that_no_gpu_has_is_a_gap() -> None:
     assert asked.device(7) is None
     assert [(gap.need, gap.about, gap.because) for gap in asked.gaps] == [
         ("GPU 3", ("node-a",), "ID015"),
-        ("GPU 3", ("node-b",), None),
+        ("the list of GPUs", ("node-b",), None),
     ]
 
 

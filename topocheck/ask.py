@@ -177,7 +177,9 @@ class Ask:
         if ordinal is None:
             whole = node.machine is not None and node.machine.coverage.gpus == "all"
             supply = "nvidia-smi -L, given as NODE=FILE"
-            self.gap(f"GPU {index}", [node.name], supply, because="ID015" if whole else None, part="gpus")
+            # One gap for a node, and not one for each GPU: the same listing would show them all.
+            need = f"GPU {index}" if whole else "the list of GPUs"
+            self.gap(need, [node.name], supply, because="ID015" if whole else None, part="gpus")
             return None
         return Device(node, ordinal)
 
