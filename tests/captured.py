@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from build import report
 
+from topocheck.cli.main import run
 from topocheck.plan import Plan
 from topocheck.probes.capture.recognise import read_capture
 from topocheck.report import Report
 from topocheck.snapshot import FullSnapshot
 
-__all__ = ["CASES", "of_capture", "read_text"]
+__all__ = ["CASES", "answers", "of_capture", "read_text"]
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "data" / "cases"
 
@@ -40,3 +43,17 @@ def of_capture(name: str, text: str | Plan, *more: FullSnapshot) -> Report:
     if not path.exists():
         pytest.skip("the collected cases are not here")
     return report(text, *read_text(path.read_text(encoding="utf-8", errors="replace"), source=name), *more)
+
+
+def answers(folder: Path, plan: str, *evidence: str) -> dict[str, Any]:
+    """Answers of `topocheck verify` about files of the cases, each NAME or LABEL=NAME, by rule.
+
+    The report lies in `folder`. Skips the test where the cases are not here.
+    """
+    if not CASES.is_dir():
+        pytest.skip("the collected cases are not here")
+    place, out = folder / "plan.yaml", folder / "report.json"
+    place.write_text(plan)
+    named = [label + sign + str(CASES / path) for label, sign, path in (e.rpartition("=") for e in evidence)]
+    run(["verify", "--plan", str(place), "--json", str(out), *named])
+    return {each["id"]: each for each in json.loads(out.read_text())["rules"]}

@@ -8,23 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import made_capacity
-import made_devices
-import made_direct
-import made_edges
-import made_evidence
-import made_experts
-import made_fabric
-import made_hops
-import made_limits
-import made_occupancy
-import made_path
 import made_ports
-import made_rails
-import made_recovery
-import made_selection
-import made_settings
-import made_versions
 import msgspec
 from build import (
     A40,
@@ -48,6 +32,7 @@ from build import (
     snap,
     sockets,
 )
+from made import FAMILIES
 
 from topocheck.snapshot import At, Fabric, FullSnapshot, GpuId, Host, Identity, JobFact, ProbeFault, Source
 
@@ -470,24 +455,6 @@ CASES |= {
         made.severity,
         made.names,
     )
-    for family in (
-        made_capacity,
-        made_devices,
-        made_direct,
-        made_edges,
-        made_evidence,
-        made_experts,
-        made_fabric,
-        made_hops,
-        made_limits,
-        made_occupancy,
-        made_path,
-        made_ports,
-        made_rails,
-        made_recovery,
-        made_selection,
-        made_settings,
-        made_versions,
-    )
+    for family in FAMILIES
     for rule, made in family.CASES.items()
 }

@@ -11,24 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import made_capacity
-import made_devices
-import made_direct
-import made_edges
-import made_evidence
-import made_experts
-import made_fabric
-import made_hops
-import made_limits
-import made_occupancy
-import made_path
-import made_ports
-import made_rails
-import made_recovery
-import made_selection
-import made_settings
-import made_versions
 import msgspec
+from made import FAMILIES
 
 from topocheck.checklist import Gate, build_report
 from topocheck.freshness import Admission
@@ -446,29 +430,7 @@ FAILURES: dict[str, Job] = {
         TWO, running(more=groups(("0xa1", "alpha", [(0, 0), (1, 1)]), ("0xa2", "alpha", [(0, 2), (1, 3)])))
     ),
     "OBS009": Job(TWO, running("NET/IB/0")),
-} | {
-    rule: Job(*job)
-    for family in (
-        made_capacity,
-        made_devices,
-        made_direct,
-        made_edges,
-        made_evidence,
-        made_experts,
-        made_fabric,
-        made_hops,
-        made_limits,
-        made_occupancy,
-        made_path,
-        made_ports,
-        made_rails,
-        made_recovery,
-        made_selection,
-        made_settings,
-        made_versions,
-    )
-    for rule, job in family.FAILURES.items()
-}
+} | {rule: Job(*job) for family in FAMILIES for rule, job in family.FAILURES.items()}
 
 
 def quoted(rule: str) -> str:

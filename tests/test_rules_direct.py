@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from build import RING, TWO, answer, comm, fact, log, pair, placed, report, results, running, snap, text_of
+from captured import answers
 from made_direct import PLUGIN, equipped, on_efa, pci_of, wired
 
-from topocheck.cli.main import run
 from topocheck.report import RuleReport
 from topocheck.snapshot import FullSnapshot, Library, NcclFile, NicShape, Port, Software
 
-CASES = Path(__file__).resolve().parents[2] / "shared" / "data" / "cases"
 REDIRECTS = ("SrcValid", "ReqRedir", "CmpltRedir", "UpstreamFwd")
 LONELY = "engine: vllm\nparallel: {tensor: 4}\nnodes: [node-a]\n"
 
@@ -360,22 +359,9 @@ def test_a_node_of_which_nothing_is_known_is_unknown() -> None:
 
 
 @pytest.fixture
-def verified(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+def verified(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Answers of `topocheck verify` about files of real cases, by rule."""
-
-    def run_over(plan: str, *evidence: str) -> dict[str, Any]:
-        if not CASES.is_dir():
-            pytest.skip("the collected cases are not here")
-        place, out = tmp_path / "plan.yaml", tmp_path / "report.json"
-        place.write_text(plan)
-        named = [
-            label + sign + str(CASES / path) for label, sign, path in (e.rpartition("=") for e in evidence)
-        ]
-        run(["verify", "--plan", str(place), "--json", str(out), *named])
-        capfd.readouterr()
-        return {each["id"]: each for each in json.loads(out.read_text())["rules"]}
-
-    return run_over
+    return partial(answers, tmp_path)
 
 
 NODES = "engine: vllm\nparallel: {tensor: 8, pipeline: 2}\nnodes: 2\n"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,13 @@ from build import (
     snap,
     text_of,
 )
+from captured import answers
 from made_selection import LOW, MAPPED, WELL, addressed, choosing, netted, table
 
-from topocheck.cli.main import run
 from topocheck.report import RuleReport
 from topocheck.rules.selection import meeting
 from topocheck.snapshot import FullSnapshot, JobFact, NcclFile, Netdev, NicShape, Port
 
-CASES = Path(__file__).resolve().parents[2] / "shared" / "data" / "cases"
 V1, V2 = "IB/RoCE v1", "RoCE v2"
 ETH = Port(state="ACTIVE", physical="LinkUp", layer="Ethernet", rate_gbps=200)
 
@@ -350,22 +349,9 @@ def test_equal_nodes_are_one_situation_though_their_addresses_differ() -> None:
 
 
 @pytest.fixture
-def verified(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+def verified(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Answers of `topocheck verify` about files of real cases, by rule."""
-
-    def run_over(plan: str, *evidence: str) -> dict[str, Any]:
-        if not CASES.is_dir():
-            pytest.skip("the collected cases are not here")
-        place, out = tmp_path / "plan.yaml", tmp_path / "report.json"
-        place.write_text(plan)
-        named = [
-            label + sign + str(CASES / path) for label, sign, path in (e.rpartition("=") for e in evidence)
-        ]
-        run(["verify", "--plan", str(place), "--json", str(out), *named])
-        capfd.readouterr()
-        return {each["id"]: each for each in json.loads(out.read_text())["rules"]}
-
-    return run_over
+    return partial(answers, tmp_path)
 
 
 PODS = "engine: vllm\nparallel: {tensor: 1, pipeline: 2}\nnodes: [pod-a, pod-b]\n"
