@@ -54,7 +54,7 @@ def by_limits(placement: Placement) -> dict[Hashable, list[Node]]:
         machine, load = node.machine, len(placement.ranks_on.get(node.index, ()))
         if machine is None or shm_facts(placement, node):
             return None if machine is None else node.index
-        return tuple(map(id, machine.limits)), machine.has_claims, id(machine.shape), load
+        return tuple(map(id, machine.limits)), machine.has_claims, id(machine.shape), load, len(machine.gpus)
 
     return by_kind(placement, key)
 
@@ -173,7 +173,8 @@ def segment_refused(node: Node, failed: list[LogFact]) -> Finding:
 
 def too_small(placement: Placement, node: Node, limits: Limits) -> Iterator[Finding]:
     """One view of /dev/shm: its size, and what of it is free."""
-    ranks = len(placement.ranks_on.get(node.index, ())) or 1
+    # Where nothing shows the node's ranks, each of its GPUs may have one.
+    ranks = len(placement.ranks_on.get(node.index, ())) or len(node.machine.gpus if node.machine else ()) or 1
     total, free = limits.shm_bytes or 0, limits.shm_free_bytes
     used_up = free is not None and free < SEGMENT_BYTES * ranks
     if total >= SHM_BYTES and not used_up:
