@@ -69,6 +69,18 @@ def test_the_option_goes_before_the_launcher() -> None:
     assert checked_id("mine-1", SLURM) == ("mine-1", "--run-id")
 
 
+@pytest.mark.parametrize("given_id", [None, "mine-1"])
+def test_workers_that_torchrun_started_again_are_another_launch(given_id: str | None) -> None:
+    first, _ = checked_id(given_id, SLURM | {"TORCHELASTIC_RESTART_COUNT": "0"})
+    second, _ = checked_id(given_id, SLURM | {"TORCHELASTIC_RESTART_COUNT": "1"})
+    assert first == checked_id(given_id, SLURM)[0]
+    assert second == f"{first}-e1"
+
+
+def test_empty_variables_of_slurm_are_not_set() -> None:
+    assert run_of(SLURM | {"SLURM_CLUSTER_NAME": "", "SLURM_RESTART_COUNT": ""}).id == "slurm-4711.2-r0"
+
+
 @given(st.dictionaries(st.sampled_from(sorted(SLURM)), st.text(max_size=20)))
 def test_any_values_give_an_id_that_names_a_file_or_none(env: dict[str, str]) -> None:
     found = run_of(env).id

@@ -31,7 +31,13 @@ UIDS = (
 Of a group that LeaderWorkerSet made again the labels are the same: only its leader has another uid. In such a
 group, and in a job of several pods, a pod's own uid is no id of the run.
 """
-IN_A_GROUP = ("LWS_WORKER_INDEX", "TOPOCHECK_GROUP_KEY", "JOB_COMPLETION_INDEX")
+IN_A_GROUP = (
+    "LWS_WORKER_INDEX",
+    "TOPOCHECK_GROUP_KEY",
+    "JOB_COMPLETION_INDEX",
+    "PET_NODE_RANK",
+    "PET_NNODES",
+)
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -47,9 +53,17 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 def run_of(env: Environment) -> Run:
     """The launch that this process belongs to."""
-    for found in (*slurm(env), *pods(env), *torchrun(env)):
+    for found in (*slurm(env), *pods(env)):
+        return msgspec.structs.replace(found, id=f"{found.id}{again(env)}")
+    for found in torchrun(env):
         return found
     return Run(None, None, "no launcher shows a run id")
+
+
+def again(env: Environment) -> str:
+    """What tells workers that torchrun started again from those before: all else of them is alike."""
+    count = env.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return "" if count == "0" or not NUMBER.fullmatch(count) else f"-e{count}"
 
 
 def slurm(env: Environment) -> Iterator[Run]:
@@ -57,8 +71,8 @@ def slurm(env: Environment) -> Iterator[Run]:
     job, step = env.get("SLURM_JOB_ID"), env.get("SLURM_STEP_ID", env.get("SLURM_STEPID"))
     if not job or not NUMBER.fullmatch(job):
         return
-    cluster = env.get("SLURM_CLUSTER_NAME", "slurm")
-    restart = env.get("SLURM_RESTART_COUNT", "0")
+    cluster = env.get("SLURM_CLUSTER_NAME") or "slurm"
+    restart = env.get("SLURM_RESTART_COUNT") or "0"
     name = f"{cluster}-{job}.{step or 'batch'}-r{restart}"
     nodes = number(env, "SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
     if NAME.fullmatch(name):
@@ -94,6 +108,7 @@ def checked_id(given: str | None, env: Environment) -> tuple[str, str]:
     """Run id in force and where it comes from. Raises UsageError for none, a constant, and a path."""
     found = run_of(env)
     run, source = (found.id, found.source) if given is None else (given, "--run-id")
+    run = run if given is None or given.lower() in CONSTANTS else f"{given}{again(env)}"
     if run is None:
         raise UsageError(
             f"{found.source}: give --run-id with a word that no other launch has (a job id and its restart "
