@@ -22,15 +22,10 @@ ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 PROBE = "topocheck probe in the job's own processes"
 
 
-def variables(node: Node) -> dict[str, str] | None:
-    """Variables that the ranks of a node share; None where nothing shows them."""
-    machine = node.machine
-    if machine is None or not machine.environments:
-        return None
-    found: dict[str, str] = {}
-    for raw in machine.environments:
-        found |= msgspec.json.decode(raw, type=dict[str, str])
-    return found
+def variables(node: Node) -> list[dict[str, str]]:
+    """Variables that the ranks of a node share, as each view shows them; [] where none does."""
+    raws = dict.fromkeys(node.machine.environments) if node.machine is not None else ()
+    return [msgspec.json.decode(raw, type=dict[str, str]) for raw in raws]
 
 
 def options(placement: Placement, *names: str) -> list[JobFact]:
@@ -42,8 +37,8 @@ def listing(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes with ranks by variables and GPUs."""
     found: dict[Hashable, list[Node]] = {}
     for members in kinds(placement):
-        machine, listed = members[0].machine, variables(members[0]) or {}
-        if any("GPU-" in listed.get(name, "").upper() for name in LISTS):
+        machine, views = members[0].machine, variables(members[0])
+        if any("GPU-" in listed.get(name, "").upper() for listed in views for name in LISTS):
             found |= {node.index: [node] for node in members}  # UUIDs are each node's own
         else:
             key = machine and (tuple(map(id, machine.environments)), len(machine.gpus), machine.coverage.gpus)
@@ -56,16 +51,17 @@ def lists_mean_what_they_say(ask: Ask, node: Node) -> Iterator[Finding]:
     """No entry after an invalid one, no duplicates, no index out of range."""
     ask.know()
     told = options(ask.placement, *LISTS) if node.index == 0 else []
-    known = variables(node)
-    if known is None and not told:
+    views = variables(node)
+    if not views and not told:
         ask.gap("visibility lists of the processes", [node.name], PROBE, part="environment")
     gpus = node.machine.gpus if node.machine else ()
     whole = node.machine is not None and node.machine.coverage.gpus == "all"
     for name in LISTS:
-        if known is not None and name in known:
-            for fault in list_faults(known[name], gpus, whole=whole):
-                yield bad_list(node.name, name, known[name], fault, Evidence(source="environment", fact=name))
-            if not whole and needs_the_list(known[name], gpus):
+        for listed in dict.fromkeys(known[name] for known in views if name in known):
+            faults = list(list_faults(listed, gpus, whole=whole))
+            for fault in faults:
+                yield bad_list(node.name, name, listed, fault, Evidence(source="environment", fact=name))
+            if not faults and needs_the_list(listed, gpus):
                 ask.gap("the list of GPUs", [node.name], "nvidia-smi -L, given as NODE=FILE", part="gpus")
     alone = ask.placement.expected == 1
     for fact in told:
@@ -136,19 +132,30 @@ def order_is_unambiguous(ask: Ask, node: Node) -> Iterator[Finding]:
 
 
 def device_order(placement: Placement, node: Node) -> tuple[str | None, tuple[Evidence, ...]]:
-    """CUDA_DEVICE_ORDER as the processes have it, `not set` included; None where nothing shows it."""
+    """CUDA_DEVICE_ORDER as the processes have it, `not set` included; None where nothing shows it.
+
+    Of several that are shown it is one that is not by bus, if there is one.
+    """
     said = options(placement, ORDER)
     if said:
-        return said[-1].value, tuple(read_at(fact.at, f"{ORDER} {fact.value}") for fact in said)
+        return other_order([fact.value for fact in said]), tuple(
+            read_at(fact.at, f"{ORDER} {fact.value}") for fact in said
+        )
     orders = [fact for fact in placement.facts_by_node.get(node.index, ()) if fact.kind == "cuda-order"]
     for fact in orders:
         numbers = fact.value.split(",")
         if numbers != sorted(numbers, key=int):
             return "not PCI_BUS_ID", (read_at(fact.at, f"CUDA counts nvidia-smi's GPUs {fact.value}"),)
-    known = variables(node)
-    if known is None:
+    orders_set = [known.get(ORDER, "not set") for known in variables(node)]
+    if not orders_set:
         return None, ()
-    return known.get(ORDER, "not set"), (Evidence(source="environment", fact=f"{ORDER} {known.get(ORDER)}"),)
+    order = other_order(orders_set)
+    return order, (Evidence(source="environment", fact=f"{ORDER} {order}"),)
+
+
+def other_order(orders: list[str]) -> str:
+    """The first that is not by bus, else the first."""
+    return next((order for order in orders if order != BY_BUS), orders[0])
 
 
 def claimed(placement: Placement) -> Situations[Node] | NotApplicable:
@@ -183,10 +190,10 @@ def differing(placement: Placement) -> list[tuple[int, int, int, int]]:
 
 
 def compared(placement: Placement, node: Node) -> bool:
-    """The running job shows the GPU of every rank of this node, and the claims name one."""
+    """The running job shows the GPU of every rank of this node, and the claims name one of the same node."""
     ours, seen = placement.columns["claimed"], placement.columns["observed"]
     return not seen.empty and all(
-        ours.gpu[rank] is not None and seen.gpu[rank] is not None
+        ours.gpu[rank] is not None and seen.gpu[rank] is not None and ours.node[rank] == seen.node[rank]
         for rank in placement.ranks_on.get(node.index, ())
     )
 

@@ -106,7 +106,6 @@ def another_order(moved: list[tuple[str, JobFact]]) -> Finding:
         fix="give engine_version, and for engines that take one the order of the axes, as the job has them",
         cause="order of ranks differs",
         subjects=tuple(dict.fromkeys(f"rank {fact.name}" for _, fact in moved)),
-        count=len(moved),
         evidence=tuple(read_at(fact.at, f"rank {fact.name}: {fact.value}") for _, fact in moved),
     )
 

@@ -31,7 +31,7 @@ def domain_is_one(ask: Ask, group: Reliance) -> Iterator[Finding]:
         ask.rank_gap(missing)
     accused = [*torn_nodes(group), *partitions(group), *imex_faults(ask.placement, group)]
     yield from accused
-    silent = [node.name for node in group.nodes if not domains(node)]
+    silent = [node.name for node in group.nodes if not all_told(node)]
     if silent:
         ask.gap("cluster UUID and clique of the NVLink fabric", silent, QUERY, part="fabric")
     unready = [node.name for node in group.nodes if any(not_ready(fabric) for fabric, _ in reports(node))]
@@ -63,6 +63,12 @@ def domains(node: Node) -> dict[tuple[str, int], Fabric]:
         if fabric.cluster_uuid is not None and fabric.clique is not None:
             found.setdefault((fabric.cluster_uuid.replace("-", ""), fabric.clique), fabric)
     return found
+
+
+def all_told(node: Node) -> bool:
+    """Every report of a node has cluster UUID and clique."""
+    found = [fabric.cluster_uuid is not None and fabric.clique is not None for fabric, _ in reports(node)]
+    return bool(found) and all(found)
 
 
 def not_ready(fabric: Fabric) -> bool:
@@ -194,8 +200,7 @@ def manager_runs(ask: Ask, node: Node) -> Iterator[Finding]:
 def manager_faults(node: Node) -> Iterator[tuple[str, Evidence]]:
     """What is wrong with the manager, in words, each with its source."""
     software = node.machine.software if node.machine else None
-    states = {fact.value: fact for fact in told(node, "fabric-manager")}
-    last = next((fact for state, fact in reversed(states.items()) if state != "ran"), None)
+    last = next((fact for fact in reversed(told(node, "fabric-manager")) if fact.value != "ran"), None)
     if last is not None and last.value in ("failed", "inactive"):
         state = "has failed" if last.value == "failed" else "is not running"
         yield state, read_at(last.at, f"fabric manager {last.value}")
@@ -259,8 +264,8 @@ def links_give_access(ask: Ask, load: Load) -> Iterator[Finding]:
     refused, unknown = {}, set[str]()
     for a, b in combinations(devices, 2):
         pair = judged(a, b)
-        if pair is None or pair in ("link", "peer"):
-            unknown.add(pair or "peer")
+        if pair in ("link", "peer"):
+            unknown.add(pair)
         elif pair:
             refused[f"GPUs {a.index}-{b.index}: {REASONS.get(pair, pair)}"] = Evidence(
                 source=first(a.node.machine.sources, 2) if a.node.machine else "hardware",
@@ -279,7 +284,7 @@ def links_give_access(ask: Ask, load: Load) -> Iterator[Finding]:
         ask.gap("peer access of each pair of GPUs", [str(node)], supply, part="peers")
 
 
-def judged(a: Device, b: Device) -> str | None:
+def judged(a: Device, b: Device) -> str:
     """The refusal of a pair that NVLink joins, empty if there is none; `link` or `peer` is not known."""
     shape = a.node.shape
     if a.ordinal == b.ordinal:

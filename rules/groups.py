@@ -25,7 +25,6 @@ def no_gpu_is_idle(ask: Ask, placement: Placement) -> Iterator[Finding]:
             fix="raise data parallelism, or ask for fewer GPUs",
             cause="idle GPUs",
             subjects=(f"{idle} GPUs",),
-            count=idle,
             evidence=given.evidence,
         )
     elif given is None or not given.whole:

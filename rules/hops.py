@@ -144,7 +144,7 @@ def other_pairs(placement: Placement) -> set[Pair]:
 
 def orders(fabric: FabricGraph, slots: Sequence[int], found: Sequence[Chain]) -> Iterator[list[int]]:
     """Orders worth a look: nodes of one switch side by side, in each pipeline, in all, or whole pipelines."""
-    near = nearness(fabric, slots[0])
+    near = nearness(fabric, slots)
     sizes = {len(pipeline) for pipeline in found}
     apart = len(slots) == sum(map(len, found))
     if apart:
@@ -154,14 +154,18 @@ def orders(fabric: FabricGraph, slots: Sequence[int], found: Sequence[Chain]) ->
         yield packed(sorted(slots, key=near.__getitem__), near, sizes.pop())
 
 
-def nearness(fabric: FabricGraph, start: int) -> dict[int, int]:
-    """Rank of each node's switch in a walk from the first, which ends one part of a tree before the next."""
+def nearness(fabric: FabricGraph, slots: Sequence[int]) -> dict[int, int]:
+    """Rank of each node's switch in a walk from the first, which ends one part of a tree before the next.
+
+    Nodes on no switch, which reach their neighbours in an NVLink domain, come last.
+    """
     import networkx as nx  # noqa: PLC0415 - only where an order may be wrong
 
-    root = fabric.places[start][0]
+    root = next(fabric.places[node][0] for node in slots if node in fabric.places)
     walk = [root, *(switch for _, switch in nx.bfs_edges(fabric.graph, root))]
     rank = {switch: number for number, switch in enumerate(walk)}
-    return {node: rank.get(places[0], len(rank)) for node, places in fabric.places.items()}
+    places = {node: fabric.places.get(node, ("",)) for node in slots}
+    return {node: rank.get(switches[0], len(rank)) for node, switches in places.items()}
 
 
 def packed(nodes: Sequence[int], near: Mapping[int, int], size: int) -> list[int]:

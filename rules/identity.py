@@ -326,7 +326,6 @@ def elsewhere(placement: Placement, column: Column, wrong: dict[tuple[int, int],
         fix=in_order(placement),
         cause="ranks on other nodes",
         subjects=tuple(moves),
-        count=len(ranks),
         evidence=tuple(
             read_at(column.at.get(group[0]), f"rank {group[0]} on {nodes[a]}", column.basis)
             for (a, _), group in sorted(wrong.items())

@@ -118,7 +118,7 @@ def shown_layers(placement: Placement, node: Node) -> Layers | None:
     if None in {port.layer for _, port in ports}:
         return None
     found = sorted_by_layer((f"{name}:{port.port}", LAYERS.get(port.layer or "", "")) for name, port in ports)
-    if need is None and (len(found) > 1 or machine.coverage.nics != "all"):
+    if not (need and need.whole) and (len(found) > 1 or machine.coverage.nics != "all"):
         return None
     shown = (Evidence(source=first(machine.sources, 2) or "RDMA probe", fact=str(Layers(found, ()))),)
     return Layers(found, (*shown, *(need.evidence if need else ()))) if found else None

@@ -14,7 +14,7 @@ from topocheck.hardware import NEAREST_FIRST, Shape
 from topocheck.hca import is_up
 from topocheck.kinds import by_kind, kinds
 from topocheck.majority import Split, origin, split
-from topocheck.needed import filter_kind, hca_settings, needed
+from topocheck.needed import filter_kind, hca_settings, needed, ports_left
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rdma import rdma_of
@@ -103,9 +103,10 @@ def comparable(placement: Placement) -> Situations[Placement] | NotApplicable:
         return reason
     if in_one_domain(placement, nodes):
         return NotApplicable("all nodes lie in one NVLink domain")
-    rdma = rdma_of(placement, nodes[0])
-    if rdma is not None and rdma.cause == "switched off":
-        return NotApplicable(rdma.reason)
+    answers = [rdma_of(placement, alike[0]) for alike in kinds(placement)]
+    reasons = {rdma.reason for rdma in answers if rdma is not None and rdma.cause == "switched off"}
+    if reasons and all(rdma is not None and rdma.cause == "switched off" for rdma in answers):
+        return NotApplicable(first(sorted(reasons), 2))
     sets = placement.keep("NIC sets", sets_of)
     if len(sets) == placement.expected and not any(own.ordinals for own in sets.values()):
         return NotApplicable("no node has an RDMA device that the job may take")
@@ -128,13 +129,8 @@ def set_of(placement: Placement, node: Node) -> NicSet | None:
     if machine is None or machine.coverage.nics != "all":
         return None
     nics = shape.hardware.nics if shape else ()
-    values = [setting.filter for setting in hca_settings(placement, node)]
-    taken = [
-        ordinal
-        for ordinal, nic in enumerate(nics)
-        if not values
-        or any(value.selects(nic.name, port.port) for value in values for port in nic.ports or (Port(),))
-    ]
+    values = hca_settings(placement, node)
+    taken = [ordinal for ordinal, nic in enumerate(nics) if ports_left(nic, values)]
     return NicSet(shape, tuple(taken))
 
 

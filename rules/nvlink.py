@@ -103,6 +103,8 @@ def short_by(shape: Shape, gpu: int, reference: str | None = None) -> tuple[str,
     if active is None or not counts:
         return by_table(shape, gpu)
     most = max(sorted(set(counts)), key=counts.count)
+    if most == 0 == active and model is None:
+        return None  # none has any: whether the model should have them is not shown
     if active == 0 < most and (len(counts) < ODD_ONE_OUT or len(set(counts)) > 1):
         return by_table(shape, gpu)  # bridges join some boards and leave others out
     return (f"{active} active NVLinks where its peers have {most}" if active < most else ""), "error"
@@ -189,7 +191,7 @@ def fabric_loads(placement: Placement) -> dict[Hashable, list[Load]]:
                 key = node.index
             elif node is not None:
                 reports = node.machine.fabric if node.machine else ()
-                key = tuple([fabric for fabric, _ in reports]), node.models
+                key = tuple([fabric for fabric, _ in reports]), node.models, id(node.shape)
             found.setdefault(key, []).append(load)
     return found
 

@@ -71,7 +71,8 @@ def gpus_are_free(ask: Ask, node: Node) -> Iterator[Finding]:
     if not ranks:
         ask.gap("which GPUs of the node the job takes", [node.name], SUPPLY, part="ranks")
     idle, busy = occupancy(node)
-    unseen, blurred = [], placement.keep("claims without a pid", without_pids)
+    unseen: list[int] = []
+    blurred = placement.phase == "claimed" and node.index not in placement.keep("nodes with pids", with_pids)
     for rank, device in devices.items():
         seen = busy.get(device.ordinal)
         if seen is not None and (blurred or seen.memory_used_bytes is None):
@@ -86,11 +87,18 @@ def gpus_are_free(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.gap(need, [node.name], SUPPLY, part="gpus")
 
 
-def without_pids(placement: Placement) -> bool:
-    """Processes of the job claim ranks and nothing shows their pids: what is on the GPUs may be theirs."""
-    if placement.phase != "claimed":
-        return False
-    return all(max(claims.pid, default=UNKNOWN) == UNKNOWN for claims in placement.inventory.claims.values())
+def with_pids(placement: Placement) -> set[int]:
+    """Nodes all of whose claimed ranks show a pid; elsewhere what is on the GPUs may be theirs."""
+    machines: set[int] = set()
+    without: set[int] = set()
+    for claims in placement.inventory.claims.values():
+        machines.update(claims.machine)
+        if UNKNOWN in claims.pid:
+            rows = list(zip(claims.rank, claims.machine, claims.pid, strict=True))
+            known = {(rank, machine) for rank, machine, pid in rows if pid != UNKNOWN}
+            without |= {machine for rank, machine, _ in rows if (rank, machine) not in known}
+    machines -= without
+    return {placement.node_of[machine] for machine in machines if machine in placement.node_of}
 
 
 def occupancy(node: Node) -> tuple[set[int], dict[int, GpuCondition]]:

@@ -53,8 +53,10 @@ def pools_are_near(ask: Ask, placement: Placement) -> Iterator[Finding]:
 
 
 def nodes_of(placement: Placement) -> tuple[Node, ...]:
-    """Nodes that carry the world, else those that it is to have."""
-    return tuple(placement.nodes[place] for place in placement.ranks_on) or placement.nodes
+    """Nodes that carry the world; all that it is to have where some of its ranks were not seen."""
+    if placement.unplaced:
+        return placement.nodes
+    return tuple(placement.nodes[place] for place in placement.ranks_on)
 
 
 def kv_rdma(placement: Placement, node: Node) -> Rdma | None:

@@ -13,7 +13,7 @@ from topocheck.kinds import by_kind
 from topocheck.needed import Needed, need_kind, needed
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
-from topocheck.rdma import rdma_kind, rdma_of
+from topocheck.rdma import rdma_kind, spared
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule, the
 from topocheck.snapshot import Port
 from topocheck.subjects import within_nodes
@@ -68,16 +68,6 @@ def port_kind(placement: Placement, node: Node) -> Hashable:
     managers = tuple([id(state.ports) for state, _ in node.machine.states])
     own = need_kind(placement, node), rdma_kind(placement, node), managers
     return (*own, carries_ranks(placement, node))
-
-
-def spared(placement: Placement, node: Node) -> str:
-    """Why a node proven needs no RDMA port; empty if it may."""
-    machine, rdma = node.machine, rdma_of(placement, node)
-    if rdma is not None and rdma.cause == "switched off":
-        return rdma.reason
-    if machine is None or machine.shape is None or machine.coverage.nics != "all":
-        return ""
-    return "" if machine.shape.hardware.nics else "no node has an RDMA device"
 
 
 def read(node: Node, fact: str) -> Evidence:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from topocheck.ask import Ask, Device
 from topocheck.domain import in_one_domain
 from topocheck.hardware import Shape
-from topocheck.needed import filter_kind, hca_settings
+from topocheck.needed import filter_kind, hca_settings, ports_left
 from topocheck.placement import Node, Placement
 from topocheck.profiles import distances_from, hides_distances
 from topocheck.ranges import first
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule
-from topocheck.snapshot import NicShape, Port
+from topocheck.snapshot import NicShape
 from topocheck.stagelinks import Crossing, find_crossings
 from topocheck.traffic import flows
 
@@ -118,13 +118,8 @@ def find_rails(placement: Placement, node: Node) -> Rails | None:
     shape = node.shape
     if shape is None or not shape.hardware.nics:
         return None
-    filters = [setting.filter for setting in hca_settings(placement, node)]
-    taken = frozenset(
-        nic.name
-        for nic in shape.hardware.nics
-        if not filters
-        or any(wanted.selects(nic.name, port.port) for wanted in filters for port in nic.ports or (Port(),))
-    )
+    settings = hca_settings(placement, node)
+    taken = frozenset(nic.name for nic in shape.hardware.nics if ports_left(nic, settings))
     declared = tuple(name.partition(":")[0] for name in placement.plan.policy.expect_rails)
     rails = Rails(shape, taken & frozenset(declared) if declared else taken, declared)
     return rails if rails.numbers else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from topocheck.ask import Ask
+from topocheck.gidtable import parse_index
 from topocheck.interfaces import chosen
 from topocheck.kinds import by_kind, kinds
 from topocheck.majority import Split, split_nodes
@@ -23,13 +25,13 @@ from topocheck.ncclvalues import (
     number_of,
     unset_value,
 )
-from topocheck.needed import hca_settings, needed
+from topocheck.needed import hca_settings, needed, ports_left
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.remedy import Remedy, Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
 from topocheck.settings import Setting, is_listed, names_set, setting_kind, settings_of
-from topocheck.snapshot import LogFact, NcclFile, Port
+from topocheck.snapshot import LogFact, NcclFile
 
 __all__ = ["RULES"]
 
@@ -115,7 +117,11 @@ def selections(ask: Ask, placement: Placement, name: str, select: Select) -> Ite
     words = split_nodes(placement, partial(comes_to, placement, name=name))
     if not words.odd:
         return
-    found = split_nodes(placement, partial(select, placement))
+
+    def selected(node: Node) -> Values | None:
+        return select(placement, node) if comes_to(placement, node, name) is not None else None
+
+    found = split_nodes(placement, selected)
     if found.silent:
         need = f"what {name} selects on each node"
         ask.gap(need, [node.name for node in found.silent], "topocheck probe on every node", part="nics")
@@ -127,13 +133,10 @@ def devices_taken(placement: Placement, node: Node) -> Values | None:
     """Number and link layer of the ports that NCCL_IB_HCA leaves."""
     if node.shape is None or node.machine is None or node.machine.coverage.nics != "all":
         return None
-    filters = [setting.filter for setting in hca_settings(placement, node)]
-    layers: dict[str, int] = {}
-    for nic in node.shape.hardware.nics:
-        for port in nic.ports or (Port(),):
-            if not filters or any(wanted.selects(nic.name, port.port) for wanted in filters):
-                layer = port.layer or "RDMA"
-                layers[layer] = layers.get(layer, 0) + 1
+    settings = hca_settings(placement, node)
+    layers = Counter(
+        port.layer or "RDMA" for nic in node.shape.hardware.nics for port in ports_left(nic, settings)
+    )
     return frozenset(f"{count} {layer} port{'s' * (count > 1)}" for layer, count in layers.items())
 
 
@@ -150,10 +153,13 @@ def interfaces_taken(placement: Placement, node: Node) -> Values | None:
 
 
 def gids_taken(placement: Placement, node: Node) -> Values | None:
-    """Kinds of GID at the index that NCCL_IB_GID_INDEX names, on the devices that the job needs."""
-    indexes = {number_of(setting.value) for setting in settings_of(placement, node, GID)}
+    """Kinds of GID at the index that NCCL_IB_GID_INDEX names, on the devices that the job needs.
+
+    None also where NCCL chooses the entry itself, or a table may hold more than is listed.
+    """
+    indexes = {parse_index(setting.value) for setting in settings_of(placement, node, GID)}
     wanted = needed(placement, node)
-    if not indexes or wanted is None or node.machine is None:
+    if not indexes or None in indexes or wanted is None or node.machine is None:
         return None
     nics = {hca.nic for hca in wanted.devices}
     ports = [port for state, _ in node.machine.states for port in state.ports if port.nic in nics]
@@ -166,6 +172,8 @@ def gids_taken(placement: Placement, node: Node) -> Values | None:
             f"{gid.type or 'some'} GIDs{' of a link-local address' * gid.link_local}" for gid in at_index
         }
         if not at_index:
+            if port.cut:
+                return None
             found.add("no GID")
     return frozenset(found)
 

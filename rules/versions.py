@@ -148,6 +148,10 @@ def cuda_fits(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.gap(missing, [node.name], f"{PROBE} in the job's own environment", part="software")
         return
     driver, runtime = numbers(software.cuda), numbers(software.cuda_runtime)
+    if not driver or not runtime:
+        odd = software.cuda_runtime if driver else software.cuda
+        ask.gap(f"a version of CUDA ({odd[:40]!r} is none)", [node.name], PROBE, part="software")
+        return
     if runtime[:1] > driver[:1]:
         yield newer_cuda(node, software, "its programs do not start")
     elif runtime > driver:

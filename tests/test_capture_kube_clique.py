@@ -95,3 +95,17 @@ def test_the_shared_table_reads_as_its_truth_says() -> None:
     found = domains(parse(read_text(CASES / "C34-kubectl-clique.txt")))
     assert {clique for _, clique in found.values()} == {17001}
     assert found["10.0.53.1"] == found["10.0.61.1"] != found["10.0.58.1"] == found["10.0.63.1"]
+
+
+def test_a_label_in_yaml_is_not_of_the_node_that_was_described_before() -> None:
+    domain = LABEL.partition("=")[2]
+    shown = [
+        "Name:               rack4-n1",
+        f"Labels:             {LABEL}",
+        "metadata:",
+        "  labels:",
+        f"    nvidia.com/gpu.clique: {domain.replace('.2', '.7')}",
+        "  name: rack5-n1",
+    ]
+    uuid = domain.partition(".")[0].replace("-", "")
+    assert domains(parse(read("\n".join(shown)))) == {"rack4-n1": (uuid, 2), "rack5-n1": (uuid, 7)}

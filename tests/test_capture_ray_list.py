@@ -135,3 +135,48 @@ def test_damaged_lists_are_read_as_far_as_they_go(line: str) -> None:
 def test_any_shuffle_of_such_lines_is_read_without_a_crash(lines: list[str]) -> None:
     for reading in parse(Text("x", tuple(lines))):
         assert reading.lines <= set(range(1, len(lines) + 1))
+
+
+def test_dead_workers_still_count_for_the_size_of_the_world() -> None:
+    shown = actors("vllm_Worker_x_TP0_PP0", "vllm_Worker_x_TP0_PP1")
+    died = Text("x", tuple(line.replace("ALIVE", "DEAD ") if "PP1" in line else line for line in shown.lines))
+    reading = one(parse(died))
+    assert not ranks(reading)
+    assert facts([reading], "world") == []
+    assert reading.notes[0].text.startswith("1 workers of 2")
+
+
+@pytest.mark.parametrize("gpus", [0.5, 7.5, True, -1, "2"])
+def test_gpus_that_are_no_whole_number_are_not_known(gpus: object) -> None:
+    node: dict[str, object] = {
+        "node_id": HEAD,
+        "node_ip": "10.9.0.1",
+        "state": "ALIVE",
+        "resources_total": {"GPU": gpus},
+    }
+    assert facts(parse(listed([node])), "cluster-node-gpus", "cluster-gpus") == []
+    table = LIST.replace("GPU: 2.0", f"GPU: {gpus}") if isinstance(gpus, float) else ""
+    assert facts(parse(text(table)), "cluster-node-gpus", "cluster-gpus") == []
+
+
+def test_a_living_node_without_any_resource_has_unknown_gpus() -> None:
+    node: dict[str, object] = {
+        "node_id": HEAD,
+        "node_ip": "10.9.0.1",
+        "state": "ALIVE",
+        "resources_total": {},
+    }
+    assert facts(parse(listed([node])), "cluster-node-gpus") == []
+
+
+@pytest.mark.parametrize(("count", "known"), [(99, True), (100, False), (101, True)])
+def test_a_list_of_as_many_rows_as_rays_limit_is_not_taken_for_whole(count: int, known: bool) -> None:
+    names = [f"vllm_Worker_x_TP{n}" for n in range(count)]
+    assert bool(ranks(one(parse(actors(*names))))) is known
+    nodes: list[dict[str, object]] = [
+        {"node_id": f"{n:056x}", "node_ip": "10.9.0.1", "state": "ALIVE"} for n in range(count)
+    ]
+    found = parse(listed(nodes))
+    assert bool(facts(found, "cluster-nodes")) is known
+    told = parse(text("$ ray list nodes --limit 5000 --format json", json.dumps(nodes)))
+    assert facts(told, "cluster-nodes") == [("cluster-nodes", "ray", str(count))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,31 @@ def test_any_text_is_read_or_refused_in_words(shown: str) -> None:
 def test_real_files_are_read_whole(name: str, switches: int, nodes: int) -> None:
     found = facts(read_capture((MACHINES / name).read_bytes(), name), "switch-nodes")
     assert (len(found), len({host for _, _, value in found for host in value.split()})) == (switches, nodes)
+
+
+def test_a_switch_whose_head_is_damaged_leaves_its_ports_to_no_other() -> None:
+    shown = "\n".join(read_text(CAPTURES / "ibnetdiscover.txt").lines)
+    whole = facts(ibnetdiscover.parse(read(shown)), "switch-nodes")
+    torn = re.sub(r'(?m)^(Switch.*)"S-a000000000000003"', r'\1"S-a00000 ', shown)
+    assert torn != shown
+    assert facts(ibnetdiscover.parse(read(torn)), "switch-nodes") == whole[:1]
+
+
+def test_a_model_of_topograph_may_begin_with_a_comment_and_a_ruler() -> None:
+    shown = "\n".join(read_text(CAPTURES / "switch-model.yaml").lines)
+    one_document = topology_yaml.parse(read(shown))
+    headed = topology_yaml.parse(read("# (c) the authors\n---\n" + shown))
+    assert facts(headed) == facts(one_document) != []
+    lines = [fact.at.line for fact in one(headed).snapshots[0].job if fact.at]
+    before = [fact.at.line for fact in one(one_document).snapshots[0].job if fact.at]
+    assert lines == [line + 2 for line in before if line is not None]
+
+
+def test_labels_in_yaml_are_not_of_the_node_that_was_described_before() -> None:
+    label = "fabric.topograph.run/tier-0"
+    described = ["Name:               hx01", f"Labels:             {label}=e1"]
+    listing = ["metadata:", "  labels:", f"    {label}: e2", "  name: hx02"]
+    assert facts(node_labels.parse(text(*described, *listing))) == [
+        ("switch-nodes", "topograph/e1", "hx01"),
+        ("switch-nodes", "topograph/e2", "hx02"),
+    ]

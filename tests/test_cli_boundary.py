@@ -7,15 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import jsonschema
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_capacity import DENSE, FITTING, plan_of, two
+from made_capacity import DENSE, FITTING, plan_of, sized, two
 from shell import topocheck
 
 from topocheck.cli.boundary import parse_link
 from topocheck.errors import UsageError
+from topocheck.schema import Kind, schema_for
 
 Read = TypeVar("Read")
 
@@ -142,3 +144,37 @@ def test_capacity_refuses_a_memory_that_is_none(plan: Path) -> None:
     ran = topocheck("capacity", "--from-plan", plan, "--gpu-memory", "80")
     assert ran.code == 2
     assert ran.err.startswith("topocheck: expected a size with its unit such as 80GiB")
+
+
+def test_a_gpu_that_is_cut_into_slices_has_no_memory_to_compare_with(plan: Path, tmp_path: Path) -> None:
+    evidence = tmp_path / "nodes.jsonl"
+    sliced = [sized(one, mig=True) for one in two()]
+    evidence.write_text("".join(msgspec.json.encode(one).decode() + "\n" for one in sliced))
+    document = json.loads(topocheck("capacity", "--from-plan", plan, evidence, "--json").out)
+    assert [(stage["memory_bytes"], stage["fits"]) for stage in document["stages"]] == [(None, None)] * 2
+
+
+def test_capacity_computes_no_engine_that_trains(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(plan_of(model=str(DENSE), workload=FITTING).replace("vllm", "megatron"))
+    ran = topocheck("capacity", "--from-plan", path, "--gpu-memory", "80GiB")
+    assert (ran.code, ran.out) == (2, "")
+    assert "gradients and optimiser states are not counted" in ran.err
+
+
+def test_the_start_up_time_of_each_link_is_said() -> None:
+    ran = topocheck(
+        "boundary", "--rows", "1", "--hidden", "8192", "--link", "400Gb/s", "--link", "nvlink4:18"
+    )
+    words = " ".join(ran.out.split())
+    assert "Start-up (launch, rendezvous, first packet) takes 3 to 100 us of it." in words
+    assert "Start-up (launch, rendezvous, first packet) takes 2 to 20 us of it." in words
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [("boundary", ["--link", "400Gb/s"]), ("capacity", ["--gpu-memory", "40GiB"]), ("capacity", [])],
+)
+def test_documents_fit_their_schemas(kind: Kind, arguments: list[str], plan: Path) -> None:
+    ran = topocheck(kind, "--from-plan", plan, *arguments, "--json")
+    jsonschema.validate(json.loads(ran.out), schema_for(kind))

@@ -199,6 +199,10 @@ def test_capacity_is_arithmetic_unless_the_engine_reported_it(tmp_path: Path, cl
     assert first["capacity"]["source"].startswith("arithmetic over the plan's model and workload")
     assert first["capacity"]["fits"] == second["capacity"]["fits"] == "yes"
     assert 0 < first["capacity"]["weights_bytes"] < first["capacity"]["gpu_bytes"]
+    (tmp_path / "plan.yaml").write_text((PLAN + "model: config.json\n" + load).replace("vllm", "megatron"))
+    trained = yaml.safe_load(cli(*arguments[:4]).out)["stages"]
+    assert {stage["capacity"]["fits"] for stage in trained} == {"not measured"}  # states of the optimiser
+    (tmp_path / "plan.yaml").write_text(PLAN + "model: config.json\n" + load, encoding="utf-8")
     log = tmp_path / "serve.log"
     log.write_text("(Worker_PP0_TP0 pid=7) INFO Model loading took 3.5 GiB memory\n", encoding="utf-8")
     first, second = yaml.safe_load(cli(*arguments, "--from-log", log).out)["stages"]

@@ -204,6 +204,16 @@ def test_links_that_are_not_shown_now_are_unknown() -> None:
     assert [lack.what for lack in found.lacks if lack.what == "links"] == ["links"]
 
 
+def test_a_version_that_is_not_shown_now_is_unknown() -> None:
+    def of(nccl: str | None) -> list[FullSnapshot]:
+        software = Software(driver="570.86.15", nccl=nccl)
+        return [msgspec.structs.replace(view, software=software) for view in pair()]
+
+    found = between(of("2.21.5"), of(None))
+    assert (told(found), [lack.what for lack in found.lacks], found.exit_code) == ([], ["versions"], 3)
+    assert between(of(None), of("2.21.5")).exit_code == 0
+
+
 def test_nothing_in_common_is_unknown() -> None:
     assert compare(Whereabouts("a"), Whereabouts("b")).exit_code == 3
     assert compare(look(pair()), Whereabouts("b")).exit_code == 3

@@ -211,6 +211,13 @@ def test_disagreements_are_one_finding_with_a_count() -> None:
     assert "(1 more numbers differ)" in only.message
 
 
+def test_a_waiver_of_a_host_covers_all_numbers_that_differ_there() -> None:
+    env = SRUN | SCRIPT | {"LOCAL_RANK": "3"}
+    [only] = of("ID006", seen_in(env)).findings
+    assert len(only.evidence) > 2
+    assert (only.count, len(only.subjects)) == (1, 1)
+
+
 def test_a_running_job_is_asked_too_and_without_a_disagreement_nothing_changes() -> None:
     quiet = [msgspec.structs.replace(view, ranks=()) for view in pair()]
     assert of("ID006", *running(), *quiet).verdict == "not-applicable"

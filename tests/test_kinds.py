@@ -91,3 +91,16 @@ def test_a_key_is_asked_once_for_each_kind_and_its_nodes_stand_in_order() -> Non
 def test_kinds_of_one_placement_are_sorted_once() -> None:
     placement = placed(TWO, *pair())
     assert kinds(placement) is kinds(placement)
+
+
+def test_models_that_only_lists_show_tell_equal_shapes_apart() -> None:
+    views = []
+    for name, model in zip(NAMES, ("NVIDIA L40S", "NVIDIA L40S", "NVIDIA A40", "NVIDIA L40S"), strict=True):
+        view = snap(name, count=4, model=None)
+        gpus = tuple(msgspec.structs.replace(gpu, model=model) for gpu in view.identity.gpus)
+        views.append(
+            msgspec.structs.replace(view, identity=msgspec.structs.replace(view.identity, gpus=gpus))
+        )
+    assert names(*views) == [["node-a", "node-b", "node-d"], ["node-c"]]
+    whole = placed(PLAN, *views).nodes
+    assert whole[0].kind == whole[1].kind != whole[2].kind

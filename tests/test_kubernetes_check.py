@@ -186,3 +186,61 @@ def test_the_command_line_gives_words_json_and_exit_codes(tmp_path: Path) -> Non
     document = json.loads(done.out)
     jsonschema.validate(document, schema_for("manifest"))
     assert (done.code, document["exit_code"], document["findings"][0]["line"]) == (1, 1, 15)
+
+
+COPIES = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat}
+spec:
+  replicas: 3
+  template:
+    spec:
+      containers:
+      - name: engine
+        command: [vllm, serve, m, -tp, "8", --nnodes, "1", --node-rank, "0"]
+        resources: {limits: {nvidia.com/gpu: 8}}
+        volumeMounts:
+        - {name: shm, mountPath: /dev/shm/}
+"""
+
+
+def test_copies_of_a_job_in_one_pod_are_each_held_against_their_own_pod() -> None:
+    found = report([("copies.yaml", COPIES)])
+    assert found.findings == []
+    assert [job.gpus for job in found.jobs] == [8]
+    few = report([("copies.yaml", COPIES.replace("gpu: 8", "gpu: 4"))])
+    assert ("ID015", "8 ranks are declared, and the pods have 4 GPUs") in [
+        (one.rule, one.message) for one in few.findings
+    ]
+
+
+def test_pods_that_may_be_one_job_or_several_are_not_held_against_ranks() -> None:
+    found = report([("copies.yaml", COPIES.replace(', --nnodes, "1", --node-rank, "0"', ""))])
+    assert found.findings == []
+    assert "over how many pods the command runs is open" in found.notes[0]
+
+
+def test_gpus_of_a_pod_are_unknown_where_one_container_asks_for_no_number() -> None:
+    more = "      - name: other\n        resources: {limits: {nvidia.com/gpu: many}}\n"
+    assert [job.gpus for job in report([("copies.yaml", COPIES + more)]).jobs] == [None]
+
+
+@pytest.mark.parametrize("pods", ["4" * 5000, "\u00b2", "[1]"])
+def test_a_parallelism_that_is_no_number_is_none(pods: str) -> None:
+    text = f"""\
+kind: JobSet
+spec:
+  replicatedJobs:
+  - replicas: 2
+    template:
+      spec:
+        parallelism: {pods}
+        template:
+          spec:
+            containers:
+            - command: [vllm, serve, m, --nnodes, "4", --node-rank, $(JOB_COMPLETION_INDEX)]
+"""
+    found = report([("set.yaml", text)])
+    assert [one for one in found.findings if "pods" in one.message or "child job" in one.message] == []
+    assert [job.pods for job in found.jobs] == [None]

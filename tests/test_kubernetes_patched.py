@@ -246,3 +246,24 @@ def test_the_command_line_patches_a_file(tmp_path: Path) -> None:
         "manifest", "--for", "pod", "--patch", tmp_path / "job.yaml", "--plan", tmp_path / "plan.yaml"
     )
     assert (done.code, "of kind indexed-job" in done.last) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("kind: Job", "kind: [Job]"),
+        ("kind: Job", "kind: Job\nodd: !!bool maybe"),
+        ("kind: Job", "kind: Job\nodd: !!timestamp noon"),
+    ],
+)
+def test_odd_yaml_is_refused_in_words(old: str, new: str) -> None:
+    with pytest.raises(InputError, match=r"holds no Pod|not plain YAML"):
+        patched(JOB.replace(old, new, 1), "job.yaml", WANTED)
+
+
+def test_names_that_are_lists_are_no_gate() -> None:
+    odd = GROUP.replace("name: fetch", "name: [fetch]")
+    assert "topocheck-plan" in patched(odd, "group.yaml", WANTED).text
+    account = GROUP.replace("spec: &pod", "spec: &pod\n        serviceAccountName: [a]")
+    with pytest.raises(InputError, match=r"its form is none that lines can be added to"):
+        patched(account, "group.yaml", WANTED)

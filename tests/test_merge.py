@@ -87,6 +87,9 @@ def test_what_differs_is_told_and_the_first_stays() -> None:
     [
         ("model", "NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB", True),
         ("model", "NVIDIA H100", "NVIDIA H200", False),
+        ("model", "NVIDIA H20", "NVIDIA H200", False),
+        ("model", "A10", "NVIDIA A100-SXM4-80GB", False),
+        ("model", "NVIDIA H100 80GB HBM3", "H100", True),
         ("memory_bytes", 85_520_809_984, 84_500_000_000, True),
         ("memory_bytes", 85_520_809_984, 42_949_672_960, False),
         ("numa", 0, 1, False),

@@ -10,7 +10,7 @@ from made_ports import DOWN, PLAN, STORAGE, UP, bond, fabric, nic, node, rails
 
 from topocheck.hca import Hca, is_up
 from topocheck.needed import Needed, hca_settings, named_hcas, need_kind, needed
-from topocheck.snapshot import FullSnapshot, NcclFile, PciNode, Port
+from topocheck.snapshot import FullSnapshot, JobFact, NcclFile, PciNode, Port
 
 SMALL = "engine: vllm\nparallel: {tensor: 1, pipeline: 2}\nnodes: [node-a, node-b]\n"
 
@@ -190,3 +190,11 @@ def test_a_port_is_up_as_far_as_its_states_are_shown() -> None:
     assert is_up(Port(physical="LinkUp")) is None
     assert is_up(Port(physical="Disabled")) is False
     assert Hca("mlx5_0", 0, (), "").up is None
+
+
+def test_a_launch_command_names_devices_where_nothing_else_does() -> None:
+    told = JobFact(kind="option", name="NCCL_IB_HCA", value="=mlx5_2")
+    first, second = [msgspec.structs.replace(view, ranks=(), environment={}) for view in fabric()]
+    found = need(msgspec.structs.replace(first, job=(told,)), second)
+    assert found is not None
+    assert (found.by, names(found)) == ("filter", ["mlx5_2"])

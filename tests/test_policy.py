@@ -47,6 +47,15 @@ def exits(found: Report) -> tuple[int, str, str]:
 # Waivers.
 
 
+def test_ranks_that_one_subject_names_are_one_subject() -> None:
+    """Counted one by one, most of them would lie in no scope."""
+    text = TWO.replace("nodes: 2", "nodes: [node-a, node-b]")
+    views = [snap("node-a", range(4, 8)), snap("node-b", range(4))]
+    found = judged(waiving(text, waiver("ID010", "nodes: [node-a, node-b]")), *views)
+    assert [(counts, count) for counts, count, _ in told(answer(found, "ID010"))] == [(False, 2)]
+    assert found.exit_code == 0
+
+
 def test_a_waived_finding_shows_and_does_not_count() -> None:
     found = judged(waiving(WIDE, waiver("TP001"), waiver("ID015")) + "policy: {optional: [TP002]}\n", *pair())
     rule = answer(found, "TP001")

@@ -8,7 +8,7 @@ import pytest
 from build import TWO, fact, full, log, nics, placed, snap
 
 from topocheck.rdma import FIXES, Rdma, rdma_of
-from topocheck.snapshot import FullSnapshot, LogFact, NicShape, Port
+from topocheck.snapshot import FullSnapshot, JobFact, LogFact, NcclFile, NicShape, Port
 
 OPENED = fact("hca", "mlx5_0:1/IB", line=3)
 
@@ -127,3 +127,15 @@ def test_an_active_port_whose_cable_is_off_is_not_up() -> None:
 
 def test_an_unknown_cause_has_advice_too() -> None:
     assert "NCCL_DEBUG=INFO" in Rdma(False, "else", "", ()).fix
+
+
+def test_a_file_or_a_launch_command_may_switch_it_off_too() -> None:
+    hidden = NcclFile(path="/etc/nccl.conf", kind="settings", exists=True, settings={"NCCL_IB_DISABLE": "1"})
+    told_all = JobFact(kind="option", name="NCCL_IB_DISABLE", value="1")
+    for view in (snap(files=(hidden,)), snap(environment={}, job=(told_all,))):
+        found = of(view)
+        assert found
+        assert (found.works, found.cause) == (False, "switched off")
+    said_otherwise = of(snap(environment={"NCCL_IB_DISABLE": "0"}, files=(hidden,), job=(told_all,)))
+    assert said_otherwise
+    assert said_otherwise.works

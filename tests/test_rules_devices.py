@@ -149,3 +149,53 @@ def test_a_rank_whose_process_was_not_found_leaves_its_node_undecided() -> None:
     less = msgspec.structs.replace(views[0], state=msgspec.structs.replace(views[0].state, gpus=gpus))
     assert answer(report(TWO, *views), "ID011").verdict == "pass"
     assert answer(report(TWO, less, views[1]), "ID011").verdict == "unknown"
+
+
+def test_each_process_of_a_node_has_a_list_of_its_own() -> None:
+    first, second = pair(environment={"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
+    parts = [
+        msgspec.structs.replace(first, ranks=first.ranks[:2], environment={"CUDA_VISIBLE_DEVICES": "0,9"}),
+        msgspec.structs.replace(first, ranks=first.ranks[2:]),
+    ]
+    found = answer(report(TWO, *parts, second), "ID008")
+    assert found.verdict == "fail"
+    assert "device 9" in text_of(found)
+
+
+def test_an_order_of_one_process_of_several_counts() -> None:
+    (view,) = mixed("PCI_BUS_ID")
+    parts = [
+        msgspec.structs.replace(
+            view, ranks=view.ranks[:2], environment={"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+        ),
+        msgspec.structs.replace(view, ranks=view.ranks[2:]),
+    ]
+    assert answer(report(FOUR, *parts), "ID009").verdict == "fail"
+
+
+def test_an_order_that_one_of_two_logs_denies_is_not_by_bus() -> None:
+    said = tuple(
+        JobFact(kind="option", name="CUDA_DEVICE_ORDER", value=value)
+        for value in ("FASTEST_FIRST", "PCI_BUS_ID")
+    )
+    (view,) = mixed(shown=False)
+    assert answer(report(FOUR, msgspec.structs.replace(view, job=said)), "ID009").verdict == "fail"
+
+
+def test_a_uuid_is_not_judged_by_a_list_without_uuids() -> None:
+    views = []
+    for view in pair(environment={"CUDA_VISIBLE_DEVICES": f"{UUIDS[0]},{UUIDS[1]}"}):
+        gpus = tuple(msgspec.structs.replace(gpu, uuid=None) for gpu in view.identity.gpus)
+        views.append(
+            msgspec.structs.replace(view, identity=msgspec.structs.replace(view.identity, gpus=gpus))
+        )
+    assert answer(report(TWO, *views), "ID008").verdict == "unknown"
+
+
+def test_a_process_that_runs_on_another_node_than_it_claims_is_not_found_on_its_gpu() -> None:
+    claims, seen = pair(), running()
+    both = [
+        msgspec.structs.replace(view, ranks=other.ranks)
+        for view, other in zip(seen, reversed(claims), strict=True)
+    ]
+    assert answer(report(TWO, *both), "ID011").verdict == "unknown"

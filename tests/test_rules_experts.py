@@ -275,3 +275,20 @@ def test_each_pool_is_told_once_whatever_the_number_of_others() -> None:
 
 def test_nodes_that_never_reported_are_unknown() -> None:
     assert answer(told(POOLS, pools()[0]), "GR004").verdict == "unknown"
+
+
+def test_a_pool_that_is_placed_in_part_is_asked_on_all_its_nodes() -> None:
+    text = (
+        "engine: vllm\nparallel: {tensor: 8}\nworlds:\n"
+        "  prefill: {nodes: [node-a, node-b]}\n  decode: {nodes: [node-c, node-d]}\n"
+    )
+    nodes = []
+    for world, name, ranks in (
+        ("prefill", "node-a", range(4)),
+        ("decode", "node-c", range(4)),
+        ("decode", "node-d", range(4, 8)),
+    ):
+        view = snap(name, ranks, size=8)
+        claims = tuple(msgspec.structs.replace(claim, world=world) for claim in view.ranks)
+        nodes.append(msgspec.structs.replace(view, ranks=claims))
+    assert answer(told(text, *nodes), "GR004").verdict == "unknown"

@@ -238,3 +238,17 @@ def test_gpus_that_no_rank_uses_are_left_alone() -> None:
     views = [snap("node-a", [0, 1], size=4, refused=[(2, 3)]), snap("node-b", [2, 3], size=4)]
     text = TWO.replace("tensor: 4", "tensor: 2")
     assert of("NV005", *views, text=text).verdict == "pass"
+
+
+def test_a_manager_that_came_back_runs() -> None:
+    words = [
+        fact("fabric-manager", state, line=line)
+        for line, state in enumerate(("running", "failed", "running"))
+    ]
+    assert of("NV004", *both(fabric=SWITCHED), log("node-a", facts=words)).findings == []
+
+
+def test_a_report_without_a_cluster_beside_one_with_it_leaves_the_domain_unknown() -> None:
+    mixed = (*completed(), msgspec.structs.replace(completed()[0], cluster_uuid=None, clique=None))
+    views = [*trays(mixed, completed()), *joined()]
+    assert of("NV003", *views, text=RACK).verdict == "unknown"

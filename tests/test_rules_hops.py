@@ -97,3 +97,16 @@ def test_sizes_that_do_not_fill_nodes_are_no_fault() -> None:
 def test_replicas_of_two_nodes_may_lie_on_any_two() -> None:
     views = four(range(4), range(8, 12), range(4, 8), range(12, 16))
     assert of("GR003", stages_of(4, 2, 2), *views).verdict == "pass"
+
+
+def test_a_node_of_a_domain_that_no_switch_places_is_no_trouble() -> None:
+    """Two trays of one NVLink domain are one pipeline, and two machines far from each other the other."""
+    trays = [
+        msgspec.structs.replace(
+            snap(name, range(4 * n, 4 * n + 4), size=16, model=GB200, nvlinks=[18] * 4), fabric=completed()
+        )
+        for n, name in enumerate(NODES[:2])
+    ]
+    views = [*trays, *four()[2:]]
+    leaves = network({"leaf0": "node-c", "leaf1": "node-d"})
+    assert of("PP006", stages_of(4, 2, 2), *views, leaves).verdict == "pass"

@@ -216,3 +216,16 @@ def test_ports_that_are_all_down_need_no_device_node() -> None:
 
 def test_sockets_by_wish_say_nothing_about_what_could_be_opened() -> None:
     assert of("NET009", *having(Verbs(scope="task", library=False), switched())).verdict == "unknown"
+
+
+def test_sockets_by_wish_on_one_node_excuse_no_other() -> None:
+    fewer = rails(count=3)
+    assert of("NET010", switched()[0], node("node-b", ports=fewer)).verdict == "fail"
+    assert of("NET010", *switched(ports=fewer)).verdict == "not-applicable"
+
+
+def test_a_prefix_takes_no_layer_of_devices_that_it_may_not_mean() -> None:
+    ports = (*rails(), nic("irdma0", STORAGE))
+    vague = [node(name, ports=ports, hca="mlx5_0,mlx5", near=None) for name in ("node-a", "node-b")]
+    found = of("NET003", *vague)
+    assert (found.verdict, found.findings) == ("unknown", [])

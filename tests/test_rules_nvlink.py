@@ -127,3 +127,21 @@ def test_a_fabric_that_is_not_supported_accuses_machines_with_switches_alone(
 
 def test_a_gpu_of_unknown_model_with_fewer_links_is_undecided() -> None:
     assert of([18, 18, 12, 18], None, models=[H100, H100, None, H100]).verdict == "unknown"
+
+
+def test_no_links_at_all_on_a_model_that_is_not_shown_prove_nothing() -> None:
+    views = [
+        snap(name, range(4 * n, 4 * n + 4), model=None, nvlinks=[0] * 4, links=None, switch=None)
+        for n, name in enumerate(("node-a", "node-b"))
+    ]
+    assert answer(report(TWO, *views), "NV001").verdict == "unknown"
+
+
+def test_equal_reports_of_boards_with_and_without_switches_are_told_apart() -> None:
+    none = (Fabric(state="Not Supported"),)
+    views = [
+        snap("node-a", range(4), fabric=none, switch=False, links=sockets),
+        snap("node-b", range(4, 8), fabric=none, switch=True),
+    ]
+    found = answer(report(TWO, *views), "NV002")
+    assert [finding.subjects for finding in found.findings] == [["node-b"]]

@@ -80,3 +80,9 @@ def test_two_occupied_gpus_are_one_finding() -> None:
     found = answer(report(TWO, msgspec.structs.replace(first, state=State(gpus=gpus)), second), "CAP001")
     assert len(found.findings) == 1
     assert found.findings[0].count == 4
+
+
+def test_one_node_whose_claims_have_no_pids_is_not_accused_for_the_pids_of_another() -> None:
+    first, second = using(left_over)
+    ranks = tuple(msgspec.structs.replace(claim, pid=None) for claim in first.ranks)
+    assert verdict(msgspec.structs.replace(first, ranks=ranks), second) == "unknown"

@@ -257,3 +257,32 @@ def test_a_probe_that_found_no_file_passes_and_a_listing_says_nothing() -> None:
     ]
     assert of("ENV003", *probed).verdict == "pass"
     assert of("ENV003", log("node-a"), text=FOUR).verdict == "unknown"
+
+
+def test_a_node_whose_variables_nobody_shows_is_not_taken_for_one_without_them() -> None:
+    first, second = {"NCCL_IB_HCA": "=mlx5_0"}, {"NCCL_IB_HCA": "=mlx5_1"}
+    views = each(first, second, first, second, ports=nics(4))
+    views[3] = msgspec.structs.replace(views[3], environment={})
+    found = of("ENV001", *views, text=FOUR_NODES)
+    assert (found.verdict, found.findings) == ("unknown", [])
+
+
+@pytest.mark.parametrize("value", ["-1", "auto"])
+def test_an_index_that_leaves_the_choice_to_nccl_selects_no_missing_entry(value: str) -> None:
+    first, second = each(
+        {"NCCL_IB_GID_INDEX": "5"}, {"NCCL_IB_GID_INDEX": value}, ports=nics(1, layer="Ethernet")
+    )
+    table = {0: "IB/RoCE v1", 5: "RoCE v2"}
+    found = of("ENV001", gids(first, table), gids(second, table))
+    assert (found.verdict, found.findings) == ("unknown", [])
+
+
+def test_an_entry_beyond_what_is_listed_of_a_table_is_not_missing() -> None:
+    first, second = each(
+        {"NCCL_IB_GID_INDEX": "5"}, {"NCCL_IB_GID_INDEX": "7"}, ports=nics(1, layer="Ethernet")
+    )
+    here, there = gids(first, {5: "RoCE v2"}), gids(second, {5: "RoCE v2"})
+    assert of("ENV001", here, there).verdict == "fail"
+    table = there.state.nics[0].ports[0].gids
+    cut = State(nics=(NicState(nic=0, ports=(PortState(gids=table, gids_cut=True),)),))
+    assert of("ENV001", here, msgspec.structs.replace(there, state=cut)).findings == []

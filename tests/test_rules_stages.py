@@ -87,6 +87,15 @@ def test_stages_in_one_nvlink_domain_use_nvlink() -> None:
     assert known(plan_of(), nodes).link.bytes_per_s.high == 18 * 50e9
 
 
+def test_in_an_nvlink_domain_the_gpu_with_the_slowest_links_of_either_end_counts() -> None:
+    near, far = [linked(msgspec.structs.replace(one, fabric=completed()), 7) for one in two(model=GB200)]
+    last = far.hardware.gpus[3]
+    down = tuple(msgspec.structs.replace(one, active=False) for one in last.links or ())
+    fewer = msgspec.structs.replace(last, links=(*(last.links or ())[:9], *down[9:]))
+    found = known(plan_of(), [near, shaped(far, gpus=(*far.hardware.gpus[:3], fewer))])
+    assert found.link.bytes_per_s.high == 9 * 50e9
+
+
 def test_between_nodes_the_near_nics_are_shared_by_their_senders() -> None:
     assert known(plan_of(), two()).link.bytes_per_s == Bounds(400 / 4 * 0.8 * 1e9 / 8, 400 / 4 * 1e9 / 8)
 
@@ -153,6 +162,15 @@ def test_the_log_says_which_nics_and_whether_gpudirect() -> None:
     staged = known(plan_of(), [*two(ports=rated(200, 2)), *running("NET/IB/0", facts=opened)])
     assert staged.link.copies.high > 0
     assert any("staged" in word for word in staged.link.assumptions)
+
+
+def test_a_log_of_one_end_does_not_show_gpudirect_at_the_other() -> None:
+    near, far = running()
+    assert far.observed is not None
+    inside = tuple(one for one in far.observed.edges if one.via != "NET")
+    silent = msgspec.structs.replace(far, observed=msgspec.structs.replace(far.observed, edges=inside))
+    assert known(plan_of(), [*two(), near, far]).link.copies.high == 0
+    assert known(plan_of(), [*two(), near, silent]).link.copies.high > 0
 
 
 def test_without_a_driver_for_it_data_is_staged() -> None:

@@ -62,6 +62,10 @@ def test_a_newer_minor_release_of_cuda_is_a_remark() -> None:
     assert [finding.severity for finding in found.findings] == ["info"]
 
 
+def test_a_version_that_is_no_number_is_unknown() -> None:
+    assert answer(report(PLAN, *nodes(cuda_runtime="rocm")), "VER004").verdict == "unknown"
+
+
 def test_a_gpu_that_pytorch_was_not_built_for_is_told_once() -> None:
     fact = JobFact(kind="unsupported-gpu", name="NVIDIA GeForce RTX 5090", value="sm_120")
     made = [msgspec.structs.replace(view, job=(fact,)) for view in nodes()]

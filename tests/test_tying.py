@@ -63,6 +63,21 @@ def test_names_of_worlds_that_differ_are_not_exchanged() -> None:
     assert (ties.claims, ties.loose_claims) == ([{}, {}], {0: 2})
 
 
+def test_claims_of_another_name_are_of_the_world_that_the_plan_puts_on_their_hosts() -> None:
+    """By the order of their names they would be each other's."""
+    text = "engine: vllm\nworlds:\n  a: {parallel: {tensor: 4}, nodes: [node-a]}\n"
+    text += "  b: {parallel: {tensor: 4}, nodes: [node-b]}\n"
+    ties, found = tied(text, carrier("node-a", of("y", range(4), 4)), carrier("node-b", of("x", range(4), 4)))
+    assert [list(claims) for claims in ties.claims] == [["y"], ["x"]]
+    assert hosts(ties, found) == {"node-a": ["a"], "node-b": ["b"]}
+
+
+def test_two_names_on_the_hosts_of_one_world_tie_nothing() -> None:
+    one = of("blue", range(4), 4), of("green", range(4), 4, first=4)
+    ties, _ = tied(POOLS, carrier("node-a", *one))
+    assert (ties.claims, ties.loose_claims) == ([{}, {}], {0: 8})
+
+
 def test_hosts_without_names_get_as_many_equal_worlds_as_the_plan_deals() -> None:
     whole = [of("", range(4), 4), of("", range(4), 4, first=4)]
     ties, found = tied(PAIRS, carrier("h1", *whole), carrier("h2", *whole))

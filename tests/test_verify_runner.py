@@ -258,6 +258,18 @@ def test_a_crash_in_one_order_is_a_crash() -> None:
     assert told(touchy, first_place, unequal()).verdict == "error"
 
 
+def test_a_crash_beside_a_finding_in_one_order_is_a_crash_with_its_reason() -> None:
+    def touchy(ask: Ask, node: Node) -> Iterator[Finding]:
+        ask.know()
+        if node.name == "node-b":
+            yield finding(severity="warning")
+            raise RuntimeError("order")
+
+    found = told(touchy, first_place, unequal())
+    assert (found.verdict, found.broke) == ("error", True)
+    assert "RuntimeError: order" in found.reason
+
+
 def test_more_orders_than_can_be_tried_decide_nothing() -> None:
     many = placed(plan(nodes=8, parallel=plan().parallel), *[snap(f"n{n}", count=n + 1) for n in range(8)])
     assert many.order_unknown

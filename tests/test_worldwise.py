@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 import pytest
-from build import answer, comm, fact, inventory, log, paired, snap
+from build import AT, answer, comm, fact, inventory, log, paired, plan, snap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_worlds import DENSE, POOLS, TWINS, accused, carrier, errors, judgement, of, pools, replica_log, told
 
+from topocheck.ask import Ask
+from topocheck.checklist import Gate
 from topocheck.claims import united
 from topocheck.errors import TwoJobsError
+from topocheck.placement import Placement
 from topocheck.plan import BASES
 from topocheck.report import Report
+from topocheck.rule import Finding, Rule, the
 from topocheck.rules import RULES
-from topocheck.snapshot import At, FullSnapshot, JobFact, NodeClaim
+from topocheck.snapshot import At, FamilyDisagreement, FullSnapshot, JobFact, NodeClaim
+from topocheck.worldreport import worlds_report
+from topocheck.worldwise import judge, worlds_in
 
 HALVES = "engine: vllm\nparallel: {tensor: 4, pipeline: 2}\nnodes: 4\nworlds: 2\n"
 """Two replicas of two nodes each, none of which has a name."""
@@ -132,6 +139,18 @@ def test_a_communicator_between_worlds_is_of_none() -> None:
     assert "communicators between worlds, which are judged for none: 0xcc" in found.notes
 
 
+def test_ranks_that_only_a_communicator_over_worlds_shows_are_not_predicted() -> None:
+    """A job that runs otherwise than the plan says is no pass by the plan."""
+    over = [
+        log(name, comm("0xcc", ranks, host=name, size=8), count=4)
+        for name, ranks in (("node-a", range(4)), ("node-b", range(4, 8)))
+    ]
+    found = told(POOLS, *over, snap("node-c"))
+    assert [world.phase for world in found.worlds or ()] == ["observed", "observed"]
+    assert [answer(found, rule).verdict for rule in ("ID001", "TP001")] == ["unknown", "unknown"]
+    assert any(gap.need == "which world a communicator belongs to" for gap in found.gaps)
+
+
 # Faults of one world accuse that world.
 
 
@@ -213,6 +232,53 @@ def test_a_host_fault_is_told_once_for_the_worlds_on_it() -> None:
 def test_a_host_of_no_world_that_carries_ranks_is_wrong() -> None:
     found = told(POOLS, *pools(), carrier("node-z", of("", range(4), 4), count=4))
     assert errors(found) == ["EV001 node-z carries ranks of the job and no world of the plan has it"]
+
+
+@pytest.mark.parametrize("others", [["node-a"], []])
+def test_a_host_of_no_world_that_a_communicator_shows_is_wrong(others: list[str]) -> None:
+    hosts = [*others, "node-z"]
+    size = 4 * len(hosts)
+    seen = [
+        log(name, comm("0xcc", range(4 * n, 4 * n + 4), host=name, size=size), count=4)
+        for n, name in enumerate(hosts)
+    ]
+    found = told(POOLS, *(snap(name) for name in ("node-a", "node-b", "node-c")), *seen)
+    assert errors(found) == ["EV001 node-z carries ranks of the job and no world of the plan has it"]
+
+
+def test_what_a_process_saw_of_its_launchers_follows_its_host_by_any_name() -> None:
+    """A pod has a name of its own and the boot id of its host."""
+    odd = FamilyDisagreement(
+        what="rank",
+        family="torchrun",
+        variable="RANK",
+        value=0,
+        other_family="slurm",
+        other_variable="SLURM_PROCID",
+        other_value=4,
+    )
+    host, *rest = pools()
+    boot = host.identity.host.boot_id
+    pod = msgspec.structs.replace(snap("pod-7", count=4, boot=boot), disagreements=(odd,))
+    found = judgement(POOLS.replace("engine: vllm", "engine: megatron"), host, pod, *rest)
+    assert [host for host, _ in found.worlds[0].placement.inventory.launches] == ["pod-7"]
+    assert found.worlds[1].placement.inventory.launches == []
+
+
+def test_a_rule_that_broke_in_one_world_is_named_with_its_reason() -> None:
+    """Beside a warning of another world, which leaves the gate open."""
+
+    def check(ask: Ask, placement: Placement) -> Iterator[Finding]:
+        ask.know()
+        if placement.facts.name == "decode":
+            raise RuntimeError("by nothing")
+        yield Finding(message="so", fix="do", cause="so", subjects=("job",))
+
+    odd = Rule(id="ZZ001", name="odd", severity="warning", required=False, over=the, check=check)
+    parts, _ = worlds_in(plan(POOLS), known := inventory(*pools()))
+    found = worlds_report(judge(plan(POOLS), parts, known, [odd]), [], at=AT, gate=Gate(), whole=False)
+    assert (found.exit_code, found.exit_reason) == (3, "internal_error")
+    assert "ZZ001 (world decode: RuntimeError: by nothing" in found.sentence
 
 
 # What nothing ties to a world stays unknown.

@@ -15,7 +15,7 @@ from topocheck.report import PlacementReport
 from topocheck.subjects import tensor_groups
 from topocheck.traffic import Flow, flows
 
-__all__ = ["boundary_links", "cards", "smallest_memory", "tensor_links", "users", "version"]
+__all__ = ["boundary_links", "cards", "smallest_memory", "stage_ranks", "tensor_links", "users", "version"]
 
 
 def users(placement: Placement) -> list[Node]:
@@ -73,15 +73,25 @@ def ordinal(placement: Placement, rank: int) -> tuple[Node, int] | None:
     return None if gpu is None else (node, gpu)
 
 
+def stage_ranks(placement: Placement) -> dict[int, list[int]]:
+    """Ranks of each pipeline stage, stages and ranks in their order."""
+    layout = placement.layout
+    found: dict[int, list[int]] = {stage: [] for stage in range(layout.size("pipeline"))}
+    for rank in range(placement.world):
+        found[layout.coordinate(rank, "pipeline")].append(rank)
+    return found
+
+
 def smallest_memory(placement: Placement, ranks: Group) -> int | None:
-    """Bytes of the smallest GPU of these ranks; None unless all are known."""
+    """Bytes of the smallest GPU of these ranks; None unless all are known, and none is cut into slices."""
     sizes = []
     for rank in ranks:
         seat = ordinal(placement, rank)
         shape = None if seat is None else seat[0].shape
         if seat is None or shape is None or seat[1] >= shape.gpus:
             return None
-        sizes.append(shape.hardware.gpus[seat[1]].memory_bytes)
+        gpu = shape.hardware.gpus[seat[1]]
+        sizes.append(None if gpu.mig else gpu.memory_bytes)
     known = [size for size in sizes if size is not None]
     return min(known) if known and len(known) == len(sizes) else None
 

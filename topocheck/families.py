@@ -63,7 +63,6 @@ def numbered_twice(placement: Placement, odds: Sequence[Odd]) -> Finding:
         fix=fix(odds),
         cause="launchers disagree",
         subjects=tuple(dict.fromkeys(process_of(host, one) for host, one in odds)),
-        count=len(odds),
         evidence=tuple(fact for host, one in odds for fact in both(host, one)),
     )
 

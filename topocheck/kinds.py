@@ -97,6 +97,7 @@ def look(machine: Machine, limits: tuple[float, ...]) -> tuple[Any, ...]:
         machine.plugins,
         machine.faults,
         machine.sliced,
+        machine.named_models,
         machine.untied,
         machine.has_claims,
         len(machine.gpus),

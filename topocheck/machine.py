@@ -89,6 +89,12 @@ class Machine:
         return host.name or (host.aliases[0] if host.aliases else None) or host.boot_id or "this node"
 
     @property
+    def named_models(self) -> tuple[str | None, ...]:
+        """Models that its GPUs are listed with, where its shape does not show them all; else ()."""
+        models = self.shape.models if self.shape is not None else ()
+        return () if models and None not in models else tuple([gpu.model for gpu in self.gpus])
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Every name it goes by."""
         return names_of(self.host)

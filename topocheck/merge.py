@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -36,6 +37,9 @@ Record = TypeVar("Record", GpuShape, NicShape)
 
 MEMORY_TOLERANCE = 0.05
 """Share of the memory that CUDA, NVML and nvidia-smi count differently on one GPU."""
+
+WORD = re.compile(r"[^\W_]+")
+"""A word of a model's name: an H20 is no H200."""
 
 Disagreement = tuple[str, tuple[str, str]]
 """(what about, the two values)."""
@@ -90,7 +94,8 @@ def join(known: Record, seen: Record, about: str, wrong: list[Disagreement]) -> 
 def agree(name: str, old: object, new: object) -> bool:
     """Two tools mean the same value: one leaves the vendor out of a model, one the reserve out of memory."""
     if name == "model":
-        return str(old) in str(new) or str(new) in str(old)
+        one, other = (f" {' '.join(WORD.findall(str(model)))} " for model in (old, new))
+        return one in other or other in one
     if name == "memory_bytes" and isinstance(old, int) and isinstance(new, int):
         return abs(old - new) <= MEMORY_TOLERANCE * max(old, new)
     return old == new

@@ -13,15 +13,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import msgspec
-
 from topocheck.hardware import Shape
 from topocheck.hca import Hca, Near, nearest
 from topocheck.hcafilter import HcaFilter, parse_hca_filter
 from topocheck.placement import Node, Placement
 from topocheck.profiles import hides_tree
 from topocheck.rule import Evidence, read_at
-from topocheck.snapshot import NicShape
+from topocheck.settings import setting_kind, settings_of
+from topocheck.snapshot import NicShape, Port
 
 __all__ = [
     "HcaSetting",
@@ -32,6 +31,7 @@ __all__ = [
     "named_hcas",
     "need_kind",
     "needed",
+    "ports_left",
     "used_gpus",
 ]
 
@@ -66,42 +66,19 @@ class Needed:
 
 
 def hca_settings(placement: Placement, node: Node) -> tuple[HcaSetting, ...]:
-    """Values of NCCL_IB_HCA on a node: what the log of the job shows, else its variables, else nccl.conf.
-
-    Several where ranks of one node have values of their own; () where none is shown.
-    """
-    found: dict[str, Evidence] = {}
-    for fact in placement.facts_by_node.get(node.index, ()):
-        name, _, value = fact.value.partition("=")
-        if fact.kind == "env" and name == VARIABLE:
-            found.setdefault(value, read_at(fact.at, fact.value, "log"))
-    machine = node.machine
-    if machine is not None and not found:
-        values = placement.keep("NCCL_IB_HCA", lambda _: Variables())
-        for raw in machine.environments:
-            if (own := values[raw]) is not None:
-                found.setdefault(own, Evidence(source="environment of the ranks", fact=f"{VARIABLE}={own}"))
-        if not found and (conf := configured(node)) is not None:
-            path, value = conf
-            found[value] = Evidence(source=path, fact=f"{VARIABLE}={value}")
-    return tuple(HcaSetting(parse_hca_filter(text), evidence) for text, evidence in found.items())
+    """Values of NCCL_IB_HCA in force on a node, each once; () where none is shown."""
+    settings = settings_of(placement, node, VARIABLE)
+    return tuple(HcaSetting(parse_hca_filter(setting.value), setting.evidence) for setting in settings)
 
 
-class Variables(dict[bytes, str | None]):
-    """NCCL_IB_HCA by the encoded variables; nodes share most of them."""
-
-    def __missing__(self, raw: bytes) -> str | None:
-        """Read variables that were not met before."""
-        self[raw] = msgspec.json.decode(raw, type=dict[str, str]).get(VARIABLE)
-        return self[raw]
-
-
-def configured(node: Node) -> tuple[str, str] | None:
-    """File and value of the first nccl.conf that sets the variable: NCCL lets the first one win."""
-    for file in node.machine.files if node.machine else ():
-        if file.kind == "settings" and VARIABLE in file.settings:
-            return file.path, file.settings[VARIABLE]
-    return None
+def ports_left(nic: NicShape, settings: Sequence[HcaSetting]) -> tuple[Port, ...]:
+    """Ports of a device that any of the values leaves, all without a value; its first if none is shown."""
+    ports = nic.ports or (Port(),)
+    return tuple(
+        port
+        for port in ports
+        if not settings or any(setting.filter.selects(nic.name, port.port) for setting in settings)
+    )
 
 
 def used_gpus(placement: Placement, node: Node) -> tuple[int, ...] | None:
@@ -124,10 +101,7 @@ def filter_kind(placement: Placement, node: Node) -> Hashable:
     machine = node.machine
     if machine is None:
         return None
-    if node.index in placement.facts_by_node:
-        return node.index
-    conf = configured(node) if machine.files else None
-    return id(machine.shape), machine.coverage.nics, tuple(map(id, machine.environments)), conf
+    return id(machine.shape), machine.coverage.nics, setting_kind(placement, node)
 
 
 def need_kind(placement: Placement, node: Node) -> Hashable:

@@ -248,7 +248,7 @@ def nearness(pair: Pair, places: Mapping[int, int]) -> Iterator[Told]:
 def compare_versions(pair: Pair, found: NodeDifference) -> None:
     """Versions that both looks know."""
     before, after = pair
-    if before.versions and not after.versions:
+    if before.versions.keys() - after.versions.keys():
         found.lacks.append("versions")
     for name, was in before.versions.items():
         now = after.versions.get(name)

@@ -71,7 +71,8 @@ class Node:
         machine = self.machine
         if machine is None or machine.shape is None:
             return None
-        return id(machine.shape), machine.numbering, machine.coverage.gpus, machine.sliced, machine.untied
+        ties = machine.numbering, machine.untied
+        return id(machine.shape), ties, machine.coverage.gpus, machine.sliced, machine.named_models
 
     def gpu_name(self, ordinal: int | None) -> str | None:
         """Best known name of a GPU of it."""

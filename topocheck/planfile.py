@@ -7,7 +7,6 @@ is refused with what to write instead, because a size that was misread is a chec
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -21,6 +20,7 @@ from topocheck.engines.plugins import offered, third_party
 from topocheck.errors import LayoutError, PlanError
 from topocheck.formula import derive
 from topocheck.hostlist import MAX_NODES, expand
+from topocheck.inputfile import name_of, read_text
 from topocheck.layeroptions import option
 from topocheck.modelconfig import read_config
 from topocheck.plan import (
@@ -69,6 +69,7 @@ EXAMPLES = {
     "expires": "2026-12-31",
 }
 """What may stand for a key that must be there; 2 for all others."""
+LARGER = "is larger than 1 MB: a plan is a few lines of YAML"
 OF_A_POLICY = "a policy file has the keys policy and waivers, as a plan has them"
 
 
@@ -94,24 +95,7 @@ def parse_policy(text: str, source: str) -> tuple[PolicyFile, frozenset[str]]:
 
 def text_of(path: str | Path) -> tuple[str, str]:
     """Name and text of a file that is written by hand; `-` is standard input. Raises PlanError."""
-    source = "<stdin>" if str(path) == "-" else str(path)
-    try:
-        if source == "<stdin>":
-            data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        raise PlanError(f"cannot be read ({reason})", path=source) from error
-    if len(data) > MAX_BYTES:
-        raise PlanError("is larger than 1 MB", path=source, fix="a plan is a few lines of YAML")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise PlanError("is not UTF-8 text", path=source, line=line, fix="save it as UTF-8") from error
-    return source, text
+    return name_of(path), read_text(path, MAX_BYTES, LARGER, PlanError)
 
 
 def parse_plan(text: str, source: str) -> Plan:

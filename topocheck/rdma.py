@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-
-import msgspec
 
 from topocheck.hca import is_up
 from topocheck.needed import filter_kind, named_hcas
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rule import Evidence, NotApplicable, Situations, read_at
+from topocheck.settings import Setting, settings_of
 from topocheck.snapshot import LogFact, NicShape, Verbs, VerbsDevice
 
-__all__ = ["Rdma", "equipped", "ports", "rdma_kind", "rdma_of", "spell", "that_may_use"]
+__all__ = ["Rdma", "equipped", "ports", "rdma_kind", "rdma_of", "spared", "spell", "that_may_use"]
 
 BROKEN = {
     "no-verbs": "libibverbs cannot be opened",
@@ -37,6 +36,8 @@ FIXES = {
 """What to change, by the short name of the cause."""
 
 SOCKET = "Socket"
+SWITCHES = ("NCCL_IB_DISABLE", "NCCL_NET")
+"""Variables by which a user may ask for sockets."""
 WITHOUT_VERBS = frozenset({"slingshot", "soft"})
 """Kinds of device that a job opens by other means, or not at all."""
 
@@ -71,8 +72,9 @@ def rdma_of(placement: Placement, node: Node) -> Rdma | None:
     kept = placement.keep("rdma", lambda _: dict[int, Rdma | None]())
     if node.index not in kept:
         facts = placement.facts_by_node.get(node.index, [])
-        met = broken(facts) if facts else None
-        said = met or switched_off(placement, node, facts) or opened(facts)
+        wishes = sockets_wished(placement, node)
+        met = broken(facts, wished=bool(wishes)) if facts else None
+        said = met or switched_off(wishes, facts) or opened(facts)
         kept[node.index] = said or (None if serving(facts) else lacking(placement, node)) or ports(node)
     return kept[node.index]
 
@@ -88,11 +90,11 @@ def rdma_kind(placement: Placement, node: Node) -> Hashable:
     machine = node.machine
     if machine is None:
         return node.index
-    return filter_kind(placement, node), tuple(map(id, machine.verbs)), machine.has_claims
+    return filter_kind(placement, node), tuple(map(id, machine.verbs))
 
 
-def broken(facts: list[LogFact]) -> Rdma | None:
-    """The log says that RDMA failed.
+def broken(facts: list[LogFact], *, wished: bool) -> Rdma | None:
+    """The log says that RDMA failed; sockets that were `wished` for are no failure.
 
     Where NCCL went on with another network than sockets, what it did not find is no fault: a plugin
     may serve where its own code finds nothing, and the other way round.
@@ -104,18 +106,16 @@ def broken(facts: list[LogFact]) -> Rdma | None:
             lines = [*found[:2], *[fact for fact in facts if fact.kind == "network"][:1]]
             return Rdma(False, kind, reason + about, tuple(spell(fact) for fact in lines), met=True)
     sockets = [fact for fact in facts if fact.kind == "network" and fact.value == SOCKET]
-    off = list(disabling(facts))
-    if sockets and not off:
+    if sockets and not wished:
         shown = tuple(spell(fact) for fact in sockets[:2])
         return Rdma(False, "socket network", "NCCL chose sockets", shown, met=True)
     return None
 
 
-def disabling(facts: list[LogFact]) -> Iterator[LogFact]:
-    """Variables by which the user asked for sockets, as the log shows them."""
-    for fact in facts:
-        if fact.kind == "env" and disables(*fact.value.partition("=")[::2]):
-            yield fact
+def sockets_wished(placement: Placement, node: Node) -> list[Setting]:
+    """Settings by which the user asked for sockets on a node."""
+    found = [setting for name in SWITCHES for setting in settings_of(placement, node, name)]
+    return [setting for setting in found if disables(setting.name, setting.value)]
 
 
 def disables(name: str, value: str) -> bool:
@@ -125,27 +125,12 @@ def disables(name: str, value: str) -> bool:
     )
 
 
-def switched_off(placement: Placement, node: Node, facts: list[LogFact]) -> Rdma | None:
+def switched_off(wishes: list[Setting], facts: list[LogFact]) -> Rdma | None:
     """The user switched RDMA off, and no plugin serves in its place."""
-    if serving(facts):
+    if serving(facts) or not wishes:
         return None
-    off = {fact.value: spell(fact) for fact in disabling(facts)}
-    for raw in node.machine.environments if node.machine else ():
-        for setting in placement.keep("sockets by wish", lambda _: Wishes())[raw]:
-            off.setdefault(setting, Evidence(source="environment of the ranks", fact=setting))
-    if not off:
-        return None
-    return Rdma(False, "switched off", f"{next(iter(off))} is set", tuple(off.values())[:2])
-
-
-class Wishes(dict[bytes, tuple[str, ...]]):
-    """Settings by which variables ask for sockets, by the encoded variables; nodes share most of them."""
-
-    def __missing__(self, raw: bytes) -> tuple[str, ...]:
-        """Read variables that were not met before."""
-        variables = msgspec.json.decode(raw, type=dict[str, str]).items()
-        self[raw] = tuple(f"{name}={value}" for name, value in variables if disables(name, value))
-        return self[raw]
+    shown = tuple(setting.evidence for setting in wishes[:2])
+    return Rdma(False, "switched off", f"{wishes[0]} is set", shown)
 
 
 def opened(facts: list[LogFact]) -> Rdma | None:

@@ -7,7 +7,6 @@ is refused with its line, and nothing is converted.
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 import yaml
 
 from topocheck.errors import InputError, PlanError
+from topocheck.inputfile import name_of, read_text
 from topocheck.record import SCHEMA, EachRequest, Interval, Limits, Record, Seat, Spread
 from topocheck.spelling import suggest
 from topocheck.strictyaml import MERGE, NUMBER, TEXT, compose, describe, line_of, quoted
@@ -71,24 +71,7 @@ def _plain(value: object) -> Any:
 
 def read_record(path: str | Path) -> Record:
     """Record in the file `path`, `-` is standard input; YAML or the same as JSON. Raises InputError."""
-    source = "<stdin>" if str(path) == "-" else str(path)
-    try:
-        if source == "<stdin>":
-            data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot be read ({reason})", path=source) from None
-    if len(data) > MAX_BYTES:
-        raise InputError("is larger than 64 MB and no record", path=source)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError("is not UTF-8 text", path=source, line=line) from None
-    return parse_record(text, source)
+    return parse_record(read_text(path, MAX_BYTES, "is larger than 64 MB and no record"), name_of(path))
 
 
 def parse_record(text: str, source: str) -> Record:

@@ -19,7 +19,7 @@ import msgspec
 
 from topocheck import declaration, difference, manifestreport, record, report, snapshot
 from topocheck.engines import ENGINES
-from topocheck.pipeline import balance_report, trace_units, waits_report
+from topocheck.pipeline import balance_report, boundary, capacity, trace_units, waits_report
 from topocheck.pipeline import compare as comparison
 from topocheck.plan import Plan, PolicyFile
 
@@ -33,6 +33,8 @@ Kind = Literal[
     "record",
     "comparison",
     "balance",
+    "boundary",
+    "capacity",
     "declared",
     "waits",
     "unit",
@@ -51,6 +53,8 @@ DOCUMENTS: dict[Kind, tuple[type[msgspec.Struct], str]] = {
     "record": (record.Record, record.SCHEMA),
     "comparison": (comparison.Comparison, comparison.SCHEMA),
     "balance": (balance_report.BalanceReport, balance_report.SCHEMA),
+    "boundary": (boundary.BoundaryReport, boundary.SCHEMA),
+    "capacity": (capacity.CapacityReport, capacity.SCHEMA),
     "declared": (declaration.Declaration, declaration.SCHEMA),
     "waits": (waits_report.WaitsReport, waits_report.SCHEMA),
     "unit": (trace_units.UnitLine, "topocheck.unit/1"),

@@ -92,7 +92,8 @@ def share_out(parts: Sequence[Part], inventory: Inventory) -> Shares:
     twice = bool(inventory.twice)
     worlds = [share_of(ties, inventory, world, machines, twice=twice) for world, machines in enumerate(hosts)]
     share_facts(ties, inventory, worlds)
-    busy = ties.loose_claims.keys() | {m for machines in ties.loose_comms.values() for m in machines}
+    loose_comms = (ties.loose_comms | ties.between).values()
+    busy = ties.loose_claims.keys() | {machine for machines in loose_comms for machine in machines}
     outside = [machine for machine in range(len(inventory.machines)) if machine not in ties.on]
     note_loose(ties, inventory, worlds)
     notes = []
@@ -128,7 +129,7 @@ def share_of(ties: Ties, whole: Inventory, world: int, machines: Sequence[int], 
         uuids = [gpu.uuid for machine in found.machines for gpu in machine.gpus if gpu.uuid is not None]
         found.note_uuids(uuids)
     found.unlabelled = list(whole.unlabelled)
-    called = {machine.name for machine in found.machines}
+    called = {name for machine in found.machines for name in (machine.name, *machine.names)}
     found.launches = [(host, seen) for host, seen in whole.launches if host in called]
     found.admission, found.stale, found.earlier = whole.admission, whole.stale, whole.earlier
     found.others = sum(ranks or 0 for ranks in ties.ranks) - (ties.ranks[world] or 0)
@@ -175,7 +176,7 @@ def seen_by(ties: Ties, world: int, machine: int, seen: Observed) -> Observed:
     def own(pid: int | None) -> bool:
         return alone or pid is None or ties.processes.get((machine, pid)) in (None, world)
 
-    foreign = ties.loose_comms.keys() | set(ties.between)
+    foreign = ties.loose_comms.keys() | ties.between.keys()
     comms = tuple(entry for entry in seen.comms if ties.comms.get(entry.comm) == world)
     edges = tuple(
         edge
@@ -249,6 +250,12 @@ def note_loose(ties: Ties, whole: Inventory, worlds: Sequence[Share]) -> None:
         gap = Gap("which world a communicator belongs to", (comm,), SUPPLY)
         for world in sorted({world for machine in machines for world in ties.on.get(machine, homeless)}):
             loosened(worlds[world], gap, SOME_MEMBER)
+    for comm, machines in sorted(ties.between.items()):
+        # A world that shows ranks of its own besides is joined to others by it, as connectors of caches do.
+        gap = Gap("which world a communicator belongs to", (comm,), SUPPLY)
+        for world in sorted({world for machine in machines for world in ties.on.get(machine, homeless)}):
+            if world not in ties.shown:
+                loosened(worlds[world], gap, SOME_MEMBER)
     if homeless and any(machine not in ties.on for machine in range(len(whole.machines))):
         for world in homeless:
             gap = Gap("which hosts are a world's", (f"world {ties.parts[world].name}",), SUPPLY)

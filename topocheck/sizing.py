@@ -5,7 +5,7 @@ A size that the plan leaves out is a gap that names the key; nothing is guessed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from topocheck.ask import Ask
@@ -17,7 +17,7 @@ from topocheck.pipeline.architecture import Architecture, parse_architecture
 from topocheck.pipeline.balance import Job
 from topocheck.pipeline.boundary import ELEMENT_BYTES
 from topocheck.pipeline.bounds import Bounds, exactly
-from topocheck.pipeline.capacity import Load, Need, activation_bytes, cache_bytes, caches_of
+from topocheck.pipeline.capacity import Budget, Load, Need, activation_bytes, cache_bytes, caches_of
 from topocheck.pipeline.checkpoint import read_weights, weigh
 from topocheck.pipeline.division import division_of
 from topocheck.pipeline.weights import Division, ModelWeights, Weights, rank_weights, stage_weights
@@ -60,6 +60,12 @@ class StageNeed:
     """Keys of the workload without which the KV cache is not known."""
     sequence_bytes: Bounds
     """KV cache of one sequence; 0 where its length is not known."""
+
+    def fits(self, budget: Budget) -> bool | None:
+        """Whether it fits a GPU; None where bounds or the workload leave it open."""
+        if budget.most_free(self.need) < 0:
+            return False
+        return None if self.missing or budget.least_free(self.need) < 0 else True
 
 
 def model_weights(ask: Ask) -> ModelWeights | None:
@@ -148,7 +154,14 @@ def weights_by_stage(ask: Ask) -> tuple[Weights, ...] | None:
 
 
 def needs(ask: Ask) -> tuple[StageNeed, ...] | None:
-    """What one rank of each stage needs; None with a gap."""
+    """What one rank of each stage needs to serve; None with a gap, and for engines that train."""
+    engine = ask.placement.plan.engine
+    if engine in TRAINING:
+        need = (
+            f"what training holds ({ENGINES[engine].title}: gradients and optimiser states are not counted)"
+        )
+        ask.gap(need, ["plan"], "the plan of an engine that serves")
+        return None
     kept = ask.placement.keep("needs", lambda _: list[tuple[StageNeed, ...]]())
     if not kept and (found := find_needs(ask)) is not None:
         kept.append(found)
@@ -232,13 +245,7 @@ def load_of(placement: Placement) -> Load:
 
 def one_sequence(load: Load) -> Load:
     """The same for one sequence."""
-    return Load(
-        tokens=load.tokens,
-        sequences=exactly(1),
-        tensor=load.tensor,
-        contexts=load.contexts,
-        element_bytes=load.element_bytes,
-    )
+    return replace(load, sequences=exactly(1))
 
 
 def prefill_rows(workload: Workload) -> Bounds | None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from topocheck.ask import Ask
 from topocheck.engines.layout import Group, LayerSplit
-from topocheck.equipment import smallest_memory
+from topocheck.equipment import smallest_memory, stage_ranks
 from topocheck.layers import layer_split
 from topocheck.pipeline.capacity import budget_of
 from topocheck.pipeline.memorylog import StartUp
@@ -26,6 +26,12 @@ __all__ = ["stage_parts"]
 ENDS = ("vllm", "sglang", "megatron", "torchtitan")
 """Engines whose embedding is on the first stage and whose final norm and head are on the last."""
 
+FITS: dict[bool | None, Literal["yes", "no", "not measured"]] = {
+    True: "yes",
+    False: "no",
+    None: NOT_MEASURED,
+}
+
 Logs = Sequence[tuple[str, StartUp]]
 """Start-up logs with their files."""
 
@@ -34,11 +40,8 @@ def stage_parts(placement: Placement, logs: Logs) -> Iterator[StagePart]:
     """Layers, further modules, ranks and capacity of each stage."""
     layout = placement.layout
     split, count = layer_split(placement.plan, layout), layout.size("pipeline")
-    ranks: dict[int, list[int]] = {stage: [] for stage in range(count)}
-    for rank in range(placement.world):
-        ranks[layout.coordinate(rank, "pipeline")].append(rank)
     wanted = needs(Ask(placement))
-    for stage, members in ranks.items():
+    for stage, members in stage_ranks(placement).items():
         need = None if wanted is None or len(wanted) != count else wanted[stage]
         yield StagePart(
             stage=stage,
@@ -100,10 +103,7 @@ def reckoned(placement: Placement, memory: int | None, wanted: StageNeed) -> Cap
     fits: Literal["yes", "no", "not measured"] = NOT_MEASURED
     if memory is not None:
         budget = budget_of(placement.plan.engine, memory, workload.gpu_memory_utilization)
-        if budget.most_free(need) < 0:
-            fits = "no"
-        elif not wanted.missing and budget.least_free(need) >= 0:
-            fits = "yes"
+        fits = FITS[wanted.fits(budget)]
     return Capacity(
         source="arithmetic over the plan's model and workload, upper bounds: computed, not measured",
         fits=fits,

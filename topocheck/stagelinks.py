@@ -6,7 +6,7 @@ What the evidence leaves open widens the bounds of a link; what it does not show
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -140,7 +140,7 @@ def stage_link(ask: Ask, crossing: Crossing) -> StageLink | None:
     if a is b:
         return inside(ask, crossing)
     if in_one_domain(ask.placement, (a, b)):
-        return over_domain(ask, crossing, a)
+        return over_domain(ask, crossing)
     return between(ask, crossing, a, b)
 
 
@@ -160,25 +160,32 @@ def inside(ask: Ask, crossing: Crossing) -> StageLink | None:
         else:
             peers = {shape.peer(a.ordinal, b.ordinal), shape.peer(b.ordinal, a.ordinal)}
             peer = None if None in peers else peers == {"OK"}
-            way = pcie(lanes(shape, a.ordinal), peer=peer)
+            way = pcie(slower([lanes(shape, a.ordinal), lanes(shape, b.ordinal)]), peer=peer)
         found.append(StageLink(way, (read(a.node, f"GPU{a.index} - GPU{b.index}: {link}, {way.name}"),)))
     return min(found, key=lambda one: one.link.bytes_per_s.low)
 
 
-def over_domain(ask: Ask, crossing: Crossing, a: Node) -> StageLink | None:
-    """NVLink between hosts: all links of the GPU lead to the switches."""
-    device = ask.device(crossing.ranks[0])
-    if device is None:
+def over_domain(ask: Ask, crossing: Crossing) -> StageLink | None:
+    """NVLink between hosts: all links of a GPU lead to the switches. The GPU with the slowest ones counts."""
+    devices = ask.devices([end for rank in crossing.ranks for end in (rank, rank + crossing.stride)])
+    if len(devices) < 2 * len(crossing.ranks):
         return None
-    shape = device.node.shape
-    count = shape.nvlinks(device.ordinal) if shape and device.ordinal < shape.gpus else None
-    if not count or shape is None:
-        ask.gap(
-            "active NVLinks of each GPU", [a.name], "nvidia-smi nvlink -s, given as NODE=FILE", part="links"
-        )
-        return None
-    way = nvlink(count, nvlink_version(shape, device.ordinal))
-    return StageLink(way, (read(a, f"GPU{device.index}: {count} NVLinks in one NVLink domain"),))
+    found: list[StageLink] = []
+    for device in devices.values():
+        node, shape = device.node, device.node.shape
+        count = shape.nvlinks(device.ordinal) if shape and device.ordinal < shape.gpus else None
+        if not count or shape is None:
+            ask.gap(
+                "active NVLinks of each GPU",
+                [node.name],
+                "nvidia-smi nvlink -s, given as NODE=FILE",
+                part="links",
+            )
+            return None
+        way = nvlink(count, nvlink_version(shape, device.ordinal))
+        fact = f"GPU{device.index}: {count} NVLinks in one NVLink domain"
+        found.append(StageLink(way, (read(node, fact),)))
+    return min(found, key=lambda one: one.link.bytes_per_s.low)
 
 
 def between(ask: Ask, crossing: Crossing, a: Node, b: Node) -> StageLink | None:
@@ -197,18 +204,10 @@ def between(ask: Ask, crossing: Crossing, a: Node, b: Node) -> StageLink | None:
     direct = gpudirect(placement, (a, b), close=all(end.close for end in known))
     slow = min(known, key=lambda end: end.rate_gbps.low)
     rate = Bounds(slow.rate_gbps.low, min(end.rate_gbps.high for end in known))
-    paths = [end.pcie for end in known]
-    path = None if None in paths else min((p for p in paths if p), key=lambda p: p.low)
-    way = rdma(rate, slow.name, direct=direct, pcie_rate=path)
+    way = rdma(rate, slow.name, direct=direct, pcie_rate=slower([end.pcie for end in known]))
     if not all(end.near for end in known):
         more = "Which NIC is near each GPU is not known: all active ones are taken as shared by all senders."
-        way = Link(
-            name=way.name,
-            bytes_per_s=way.bytes_per_s,
-            start_seconds=way.start_seconds,
-            copies=way.copies,
-            assumptions=(*way.assumptions, more),
-        )
+        way = replace(way, assumptions=(*way.assumptions, more))
     return StageLink(way, tuple(end.evidence for end in known))
 
 
@@ -307,16 +306,18 @@ def selected(name: str, wish: str) -> bool:
 def gpudirect(placement: Placement, nodes: tuple[Node, Node], *, close: bool) -> bool | None:
     """NICs read GPU memory at both ends: as edges of the running job show, else by drivers and distance.
 
+    Edges that one node logged say that its own NICs do, and nothing of the other end.
     Without a driver for it they do not. With one at both ends they do where the NIC is `close` and no
     variable moves NCCL's limit.
     """
-    seen = {
-        flow.edge.gdr
-        for flow in flows(placement)
-        if flow.edge.via == "NET" and flow.between_nodes and flow.near in nodes
-    } - {None}
-    if seen:
-        return seen == {True}
+    logged = {node.index: set[bool | None]() for node in nodes}
+    for flow in flows(placement):
+        if flow.edge.via == "NET" and flow.between_nodes and flow.near.index in logged:
+            logged[flow.near.index].add(flow.edge.gdr)
+    if any(False in seen for seen in logged.values()):
+        return False
+    if all(seen == {True} for seen in logged.values()):
+        return True
     views = [node.machine.verbs if node.machine else () for node in nodes]
     if any(verbs.peer_memory == "" and verbs.dma_buf is False for seen in views for verbs in seen):
         return False
@@ -343,6 +344,12 @@ def lanes(shape: Shape, ordinal: int) -> Bounds | None:
         return None
     speed = min(end.max_speed_gts or 0 for end in ends)
     return pcie_bytes_per_s(speed, min(end.max_width or 0 for end in ends))
+
+
+def slower(ends: Sequence[Bounds | None]) -> Bounds | None:
+    """The rate of the slower end; None where one is not known."""
+    known = [end for end in ends if end is not None]
+    return min(known, key=lambda end: end.low) if len(known) == len(ends) else None
 
 
 def read(node: Node, fact: str) -> Evidence:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -47,8 +47,8 @@ class Ties:
     """World of a GPU (machine, ordinal); None where two use it."""
     loose_comms: dict[str, set[int]] = field(default_factory=dict)
     """Communicators that are tied to no world, with their machines."""
-    between: list[str] = field(default_factory=list)
-    """Communicators of processes of several worlds."""
+    between: dict[str, set[int]] = field(default_factory=dict)
+    """Communicators of which no world has all processes, with their machines."""
     loose_claims: dict[int, int] = field(default_factory=dict)
     """Machines with claims that are tied to no world, and how many."""
     assumed: list[str] = field(default_factory=list)
@@ -143,6 +143,9 @@ def tie_named_claims(ties: Ties, inventory: Inventory) -> None:
             strange[name] = columns
     for name in [name for name in strange if tie_replica(ties, name, strange[name])]:
         del strange[name]
+    for name, world in housed_by_plan(ties, strange).items():
+        columns = strange.pop(name)
+        ties.take(world, name, range(len(columns)), columns)
     empty = [world for world, claims in enumerate(ties.claims) if not claims]
     if strange and len(strange) == len(empty) == len(ties.parts) and alike(ties, empty):
         for world, name in zip(empty, sorted(strange, key=counted), strict=True):
@@ -187,6 +190,18 @@ def tie_replica(ties: Ties, name: str, columns: ClaimColumns) -> bool:
     return True
 
 
+def housed_by_plan(ties: Ties, strange: Mapping[str, ClaimColumns]) -> dict[str, int]:
+    """Worlds without claims that, by the names of the plan, alone are on all hosts of strange claims."""
+    found: dict[str, int] = {}
+    for name, columns in strange.items():
+        here = {world for machine in set(columns.machine) for world in ties.on.get(machine, [-1])}
+        world = here.pop() if len(here) == 1 else -1
+        if world >= 0 and isinstance(ties.parts[world].plan.nodes, tuple) and not ties.claims[world]:
+            found[name] = world
+    held = Counter(found.values())
+    return {name: world for name, world in found.items() if held[world] == 1}
+
+
 def counted(name: str) -> tuple[tuple[str, int], ...]:
     """Names in the order of their numbers: vllm-2 before vllm-10."""
     parts = re.findall(r"([^0-9]*)([0-9]{0,18})", name)
@@ -224,10 +239,12 @@ def tie_communicators(ties: Ties, inventory: Inventory) -> None:
     comms = communicators(inventory)
     inside = []
     for comm in comms.values():
-        if not set.intersection(*({*ties.possible(machine)} for machine in comm.machines)):
-            ties.between += comm.comms
-        else:
+        possible = [{*ties.possible(machine)} for machine in comm.machines]
+        if set.intersection(*possible):
             inside.append(comm)
+        else:
+            apart = ties.between if any(possible) else ties.loose_comms
+            apart.update(dict.fromkeys(comm.comms, comm.machines))
     waiting = []
     for group in joined(inside):
         world = world_of(ties, group)

@@ -298,9 +298,14 @@ def fold_orders(answers: list[RuleResult]) -> RuleResult:
     if any(answer.verdict == "error" for answer in answers):
         return next(answer for answer in answers if answer.verdict == "error")
     kinds = {(answer.verdict, severities(answer)) for answer in answers}
+    broken = next((answer for answer in answers if answer.broke), None)
     if len(kinds) > 1:
-        return undecided(first)
-    first.broke = any(answer.broke for answer in answers)
+        open_ = undecided(first)
+        if broken is not None:
+            open_.verdict, open_.broke, open_.reason = "error", True, broken.reason
+        return open_
+    if broken is not None:
+        first.broke, first.reason = True, broken.reason
     first.unknown = max(answer.unknown for answer in answers)
     first.undecided = max(answer.undecided for answer in answers)
     note = Evidence(

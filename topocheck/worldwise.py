@@ -165,7 +165,7 @@ def accuse(results: Sequence[RuleResult], rule: str, finding: Finding, terms: Te
         if result.rule.id == rule:
             result.findings += terms.parts(result.rule, finding, None)
             result.failed += 1
-            result.verdict, result.reason = "fail", ""
+            result.verdict, result.reason = "fail", result.reason if result.broke else ""
 
 
 def shared_devices(worlds: Sequence[Judged], whole: Inventory) -> Iterator[tuple[Finding, list[Judged]]]:
@@ -269,7 +269,7 @@ def joined(answers: Sequence[RuleResult], worlds: Sequence[Judged]) -> RuleResul
         whole.broke = whole.broke or answer.broke
     bases = [one.basis for one in answers if one.basis is not None]
     whole.basis = min(bases, key=BASES.index, default=None)
-    whole.reason = reason(whole.verdict, answers, worlds)
+    whole.reason = reason("error" if whole.broke else whole.verdict, answers, worlds)
     whole.findings = findings(answers, worlds)
     whole.gaps = [
         replace(gap, about=tuple(about(world, one) for one in gap.about))
@@ -283,7 +283,7 @@ def reason(verdict: Verdict, answers: Sequence[RuleResult], worlds: Sequence[Jud
     """Why the answer is what it is, by the worlds that made it so."""
     names: dict[str, list[str]] = {}
     for answer, world in zip(answers, worlds, strict=True):
-        if answer.verdict == verdict and answer.reason:
+        if (answer.broke if verdict == "error" else answer.verdict == verdict) and answer.reason:
             names.setdefault(answer.reason, []).append(world.name)
     if len(names) == 1 and len(next(iter(names.values()))) == len(worlds):
         return next(iter(names))

@@ -19,7 +19,7 @@ __all__ = ["KIND", "parse"]
 KIND = "ibnetdiscover"
 
 SWITCH = re.compile(r'Switch\s+\d{1,5}\s+"(?P<guid>S-[0-9a-fA-F]{1,16})"\s+#\s+"(?P<name>[^"]{0,200})".*')
-OTHER = re.compile(r'(?:Ca|Rt)\s+\d{1,5}\s+"[HR]-[0-9a-fA-F]{1,16}".*')
+HEAD = re.compile(r"(?:Switch|Ca|Rt)\s|vendid=")
 PORT = re.compile(
     r'\[\d{1,5}\](?:\[ext \d{1,5}\])?\s+"(?P<guid>[SHR]-[0-9a-fA-F]{1,16})"\[\d{1,5}\]\S*'
     r'\s+(?:\[ext \d{1,5}\]\s*)?#\s+"(?P<name>[^"]{0,200})".*'
@@ -63,8 +63,8 @@ def ports(text: Text) -> Iterator[Port]:
     switch = None
     for number, line in enumerate(text.lines, 1):
         if not line.startswith("["):
-            opened = SWITCH.fullmatch(line) if line.startswith("Switch") else None
-            if opened or OTHER.fullmatch(line):
+            if HEAD.match(line):  # one that cannot be read ends the switch before it all the same
+                opened = SWITCH.fullmatch(line)
                 switch = opened["guid"] if opened else None
             continue
         match = PORT.fullmatch(line) if switch else None

@@ -88,7 +88,9 @@ def _labels(text: Text) -> Iterator[Label]:
             continue
         first = line.split(maxsplit=1)[0]
         inline = first if NODE.fullmatch(first) and not line[0].isspace() and found.start() > 0 else None
-        yield _label(number, inline or described or named_below(text, number), found)
+        # YAML and JSON below a `kubectl describe` are not of the node that it described.
+        outside = described if "=" in found[0] else named_below(text, number)
+        yield _label(number, inline or outside, found)
 
 
 def named_below(text: Text, number: int) -> str | None:

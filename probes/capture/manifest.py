@@ -109,8 +109,9 @@ def state_gpus(evidence: JobEvidence, container: Node, role: str) -> None:
     for side in ("limits", "requests"):
         resources = container.get("resources", side)
         for name, value in resources.fields if resources is not None else ():
-            if GPU.fullmatch(name) and value.text is not None and value.text.isdecimal():
-                evidence.fact(Line(value.line, ""), "gpus-per-node", int(value.text[:9]), role)
+            count = value.text or ""
+            if GPU.fullmatch(name) and count.isdecimal() and len(count) < 7:
+                evidence.fact(Line(value.line, ""), "gpus-per-node", int(count), role)
 
 
 def variables(container: Node) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from topocheck.commands.documents import Node
 
-__all__ = ["KINDS", "Role", "Shape"]
+__all__ = ["KINDS", "Role", "Shape", "copies"]
 
 NUMBER = 9
 """Digits of a count; more is no number of pods."""
@@ -51,6 +51,11 @@ def count(node: Node | None, *path: str) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) <= NUMBER else None
 
 
+def copies(node: Node | None, *path: str) -> int | None:
+    """A number of pods or copies, 1 where it is left out; None for what is no number."""
+    return 1 if node is None or node.get(*path) is None else count(node, *path)
+
+
 def line_at(node: Node, *path: str) -> int:
     """Line of a value, else of the object."""
     found = node.get(*path)
@@ -89,8 +94,8 @@ def job_set(document: Node) -> Shape:
     roles = []
     for job in jobs.items if jobs is not None else ():
         inner = job.get("template", "spec")
-        copies, each = count(job, "replicas"), count(inner, "parallelism")
-        pods = (1 if copies is None else copies) * (1 if each is None else each)
+        times, each = copies(job, "replicas"), copies(inner, "parallelism")
+        pods = None if times is None or each is None else times * each
         template = None if inner is None else inner.get("template")
         roles.append(Role(job.at("name") or "worker", pods, template, job.line))
     only = roles[0].pods if len(roles) == 1 else None
@@ -99,8 +104,7 @@ def job_set(document: Node) -> Shape:
 
 def job(document: Node) -> Shape:
     """An Indexed Job has as many pods at a time as its parallelism."""
-    pods = count(document, "spec", "parallelism")
-    pods = 1 if pods is None else pods
+    pods = copies(document, "spec", "parallelism")
     template = document.get("spec", "template")
     line = line_at(document, "spec", "parallelism")
     return Shape(line=line, roles=(Role("worker", pods, template, line),), nodes=pods)
@@ -111,8 +115,7 @@ def replica_specs(document: Node, key: str) -> tuple[Role, ...]:
     specs = document.get("spec", key)
     roles = []
     for name, spec in specs.fields if specs is not None else ():
-        pods = count(spec, "replicas")
-        roles.append(Role(name.lower(), 1 if pods is None else pods, spec.get("template"), spec.line))
+        roles.append(Role(name.lower(), copies(spec, "replicas"), spec.get("template"), spec.line))
     return tuple(roles)
 
 
@@ -122,10 +125,11 @@ def pytorch_job(document: Node) -> Shape:
     processes = count(document, "spec", "nprocPerNode")
     if processes is None:
         processes = count(document, "spec", "elasticPolicy", "nProcPerNode")
+    pods = [role.pods for role in roles if role.pods is not None]
     return Shape(
         line=line_at(document, "spec", "pytorchReplicaSpecs"),
         roles=roles,
-        nodes=sum(role.pods or 0 for role in roles) or None,
+        nodes=sum(pods) or None if len(pods) == len(roles) else None,
         processes_per_node=processes,
     )
 
@@ -149,9 +153,8 @@ def ray_cluster(document: Node, *path: str) -> Shape:
     groups = None if spec is None else spec.get("workerGroupSpecs")
     roles = [] if head is None else [Role("head", 1, head.get("template"), head.line)]
     for group in groups.items if groups is not None else ():
-        hosts = count(group, "numOfHosts")
-        pods = count(group, "replicas")
-        total = None if pods is None else pods * (1 if hosts is None else hosts)
+        hosts, pods = copies(group, "numOfHosts"), count(group, "replicas")
+        total = None if pods is None or hosts is None else pods * hosts
         roles.append(Role(group.at("groupName") or "worker", total, group.get("template"), group.line))
     return Shape(line=document.line if spec is None else spec.line, roles=tuple(roles))
 
@@ -164,10 +167,10 @@ def ray_job(document: Node) -> Shape:
 
 def replicated(document: Node) -> Shape:
     """StatefulSet and Deployment: pods of one template; whether they are one job is in their command."""
-    pods = count(document, "spec", "replicas")
+    pods = copies(document, "spec", "replicas")
     template = document.get("spec", "template")
     line = line_at(document, "spec", "replicas")
-    return Shape(line=line, roles=(Role("worker", 1 if pods is None else pods, template, line),))
+    return Shape(line=line, roles=(Role("worker", pods, template, line),))
 
 
 def pod(document: Node) -> Shape:

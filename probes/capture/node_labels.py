@@ -108,6 +108,8 @@ def labels(text: Text) -> Iterator[tuple[int, str | None, str, str]]:
             continue
         first = line.split(maxsplit=1)[0]
         inline = first if NODE.fullmatch(first) and not line[0].isspace() and found[0].start() > 0 else None
-        node = inline or described or named_below(text, number)
+        by_equals = "=" in line[found[0].end("key") : found[0].start("value")]
+        # YAML and JSON below a `kubectl describe` are not of the node that it described.
+        node = inline or (described if by_equals else named_below(text, number))
         for pair in found:
             yield number, node, pair["key"], pair["value"]

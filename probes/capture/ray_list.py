@@ -34,7 +34,7 @@ NODE = re.compile(
     rf"\s*\d{{1,6}}\s+(?P<id>{HEX})\s+(?P<address>[0-9a-fA-F.:]{{2,45}})\s+(?:True|False)\s+"
     r"(?P<state>ALIVE|DEAD)\b"
 )
-GPUS = re.compile(r"(?<![\w:])GPU: (\d{1,6})(?:\.0*)?(?=\s|$)")
+GPUS = re.compile(r"(?<![\w:])GPU: (?P<whole>\d{1,6}(?:\.0*)?(?=\s|$))?")
 ACTOR = re.compile(
     r"\s*\d{1,6}\s+[0-9a-f]{32}\s+(?P<class>[\w.<>]{1,200})\s+(?P<state>[A-Z_]{4,40})\s+[0-9a-f]{8}\s+"
     rf"(?P<name>\S{{1,300}})\s+(?P<id>{HEX})\s+(?P<pid>\d{{1,9}})\b"
@@ -48,9 +48,13 @@ AXES = ("TP", "PP", "PCP")
 INDENT = " " * 40
 MOST_AHEAD = 60
 """Lines of one node's row."""
-LAST_RESOURCE = "object_store_memory"
+WHOLE = re.compile("object_store_memory")
 """Ray sorts a node's resources, and each node has this one."""
 MOST_GPUS = 100_000
+LIMIT = 100
+"""Rows that Ray lists unless it is told another limit (ray/util/state/common.py, DEFAULT_LIMIT)."""
+NODE_ROW, ACTOR_ROW = (re.compile(rf"\s*(\d{{1,6}})\s+{form}\s") for form in (HEX, "[0-9a-f]{32}"))
+LONGER = "how many there are is not known, list them with --limit 10000"
 LONGEST = 4000
 """Characters of a line of a table."""
 
@@ -70,9 +74,10 @@ class ListedNode:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One living actor that is a rank."""
+    """One actor that is a rank."""
 
     line: int
+    alive: bool
     engine: str
     instance: str
     """Start of its name, which the workers of one engine share."""
@@ -86,12 +91,15 @@ class Worker:
 def parse(text: Text) -> list[Reading]:
     """Read all nodes and actors; [] if there are none."""
     evidence = JobEvidence(KIND, text.source)
-    addresses = nodes(evidence, [*listed_nodes(text)])
+    addresses = nodes(evidence, [*listed_nodes(text)], whole=not at_limit(text, NODE_JSON, NODE_ROW))
     jobs: dict[tuple[str, str], list[Worker]] = {}
     for worker in listed_workers(text):
         jobs.setdefault((worker.engine, worker.instance), []).append(worker)
+    jobs = {name: found for name, found in jobs.items() if any(worker.alive for worker in found)}
     for found in jobs.values():
-        if len(jobs) > 1:
+        if at_limit(text, ACTOR_JSON, ACTOR_ROW):
+            evidence.note(Line(found[0].line, ""), "cut", f"{LIMIT} actors are listed, Ray's limit: {LONGER}")
+        elif len(jobs) > 1:
             words = f"workers of {len(jobs)} engines: which of them is which replica their names do not tell"
             evidence.note(Line(found[0].line, ""), "ignored", words)
         else:
@@ -99,15 +107,27 @@ def parse(text: Text) -> list[Reading]:
     return evidence.readings()
 
 
-def nodes(evidence: JobEvidence, listed: Sequence[ListedNode]) -> dict[str, str]:
-    """State the nodes that live, their addresses and GPUs; the addresses by id."""
+def at_limit(text: Text, start: str, row: re.Pattern[str]) -> bool:
+    """A list ends where Ray's own limit cuts it, and no other limit was asked for."""
+    if any("--limit" in line for line in text.lines):
+        return False
+    numbers = {int(match[1]) for line in text.lines if (match := row.match(line[:LONGEST]))}
+    in_table = LIMIT - 1 in numbers and LIMIT not in numbers
+    return in_table or any(len(decoded(line, start)) == LIMIT for line in text.lines)
+
+
+def nodes(evidence: JobEvidence, listed: Sequence[ListedNode], *, whole: bool) -> dict[str, str]:
+    """State the nodes that live, their addresses and GPUs; the addresses by id. All are shown if `whole`."""
     found = {node.id: node for node in listed if node.alive}
     for node in found.values():
         line = Line(node.line, "")
         evidence.fact(line, "cluster-node", node.address, node.id)
         evidence.sizes(line, "cluster-node-gpus", [(node.id, node.gpus)])
     counts = [node.gpus for node in found.values() if node.gpus is not None]
-    if found:
+    if found and not whole:
+        words = f"{LIMIT} nodes are listed, Ray's limit: {LONGER}"
+        evidence.note(Line(listed[0].line, ""), "cut", words)
+    elif found:
         first = Line(min(node.line for node in found.values()), "")
         evidence.fact(first, "cluster-nodes", len(found), LAUNCHER)
         if len(counts) == len(found):
@@ -120,22 +140,28 @@ def nodes(evidence: JobEvidence, listed: Sequence[ListedNode]) -> dict[str, str]
 
 
 def listed_nodes(text: Text) -> Iterator[ListedNode]:
-    """Every node of every list. Ray leaves out a resource of which a node has none."""
+    """Every node of every list."""
     for number, line in enumerate(text.lines, 1):
         for node in decoded(line, NODE_JSON):
             if isinstance(node.get("node_id"), str):
-                resources = node.get("resources_total")
-                gpus = resources.get("GPU", 0) if isinstance(resources, dict) else None
-                known = int(gpus) if isinstance(gpus, int | float) and 0 <= gpus < MOST_GPUS else None
+                known = offered(node.get("resources_total"))
                 address, alive = str(node.get("node_ip") or ""), node.get("state") == "ALIVE"
                 yield ListedNode(number, str(node["node_id"]), address, alive, known)
         match = NODE.match(line) if len(line) < LONGEST else None
         if match:
             words = "\n".join(row(text.lines, number))
             found = GPUS.search(words)
-            none = 0 if LAST_RESOURCE in words else None
-            alive = match["state"] == "ALIVE"
-            yield ListedNode(number, match["id"], match["address"], alive, int(found[1]) if found else none)
+            shown = {"GPU": float(found["whole"] or -1)} if found else dict.fromkeys(WHOLE.findall(words))
+            known = offered(shown)
+            yield ListedNode(number, match["id"], match["address"], match["state"] == "ALIVE", known)
+
+
+def offered(resources: object) -> int | None:
+    """GPUs among a node's resources; Ray leaves out those of which it has none. None if not known."""
+    gpus = resources.get("GPU", 0) if isinstance(resources, dict) and resources else None
+    if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not 0 <= gpus < MOST_GPUS:
+        return None
+    return int(gpus) if gpus == int(gpus) else None
 
 
 def row(lines: Sequence[str], number: int) -> Iterator[str]:
@@ -158,33 +184,36 @@ def decoded(line: str, start: str) -> list[dict[str, object]]:
 
 
 def listed_workers(text: Text) -> Iterator[Worker]:
-    """Living actors whose name tells a rank."""
+    """Actors whose name tells a rank, dead ones too: what is left of a job counts no world of its own."""
     for number, line in enumerate(text.lines, 1):
         for actor in decoded(line, ACTOR_JSON):
             name, node, pid = actor.get("name"), actor.get("node_id"), actor.get("pid")
-            if actor.get("state") == "ALIVE" and isinstance(name, str) and isinstance(node, str):
-                yield from worker_of(number, name, node, pid if isinstance(pid, int) else None)
+            if isinstance(name, str) and isinstance(node, str):
+                alive, known = actor.get("state") == "ALIVE", pid if isinstance(pid, int) else None
+                yield from worker_of(number, name, node, known, alive=alive)
         match = ACTOR.match(line) if len(line) < LONGEST else None
-        if match and match["state"] == "ALIVE":
-            yield from worker_of(number, match["name"], match["id"], int(match["pid"]))
+        if match:
+            alive = match["state"] == "ALIVE"
+            yield from worker_of(number, match["name"], match["id"], int(match["pid"]), alive=alive)
 
 
-def worker_of(line: int, name: str, node: str, pid: int | None) -> Iterator[Worker]:
+def worker_of(line: int, name: str, node: str, pid: int | None, *, alive: bool) -> Iterator[Worker]:
     """The rank that a name tells of; nothing for an actor that is none."""
     match = VLLM.fullmatch(name)
     if match:
         numbers = {axis: int(place) for axis, place in re.findall(r"_(TP|PP|PCP)(\d{1,6})", match["axes"])}
         tensor, stage, context = (numbers.get(axis, 0) for axis in AXES)
-        yield Worker(line, "vllm", match["instance"], node, pid, (tensor, stage, context))
+        yield Worker(line, alive, "vllm", match["instance"], node, pid, (tensor, stage, context))
     match = SGLANG.fullmatch(name)
     if match:
         replica, stage, tensor = map(int, match.groups()[1:])
-        yield Worker(line, "sglang", match["instance"], node, pid, (tensor, stage, replica))
+        yield Worker(line, alive, "sglang", match["instance"], node, pid, (tensor, stage, replica))
 
 
-def workers(evidence: JobEvidence, found: Sequence[Worker], addresses: Mapping[str, str]) -> None:
+def workers(evidence: JobEvidence, every: Sequence[Worker], addresses: Mapping[str, str]) -> None:
     """State the ranks of one engine, if all of them are there: sizes follow from the names alone."""
-    sizes = [max(worker.places[axis] for worker in found) + 1 for axis in range(len(AXES))]
+    sizes = [max(worker.places[axis] for worker in every) + 1 for axis in range(len(AXES))]
+    found = [worker for worker in every if worker.alive]
     world = prod(sizes)
     evidence.engine = found[0].engine
     line = Line(found[0].line, "")

@@ -81,7 +81,8 @@ def state_blocks(switches: Switches, blocks: Node, sizes: Node | None) -> None:
 
 def topograph(text: Text) -> list[Reading]:
     """A model: `switches` by name with the switches below each, `blocks` of nodes below a switch."""
-    root = document("\n".join(text.lines), text.source, 1)
+    first = next(n for n, line in enumerate(text.lines) if SWITCHES.fullmatch(line) or BLOCKS.fullmatch(line))
+    root = document("\n".join(text.lines[first:]), text.source, first + 1)
     tree, blocks = root.get("switches"), root.get("blocks")
     switches = Switches(MODEL, text.source, "topograph-model")
     for name, entry in tree.fields if tree else ():

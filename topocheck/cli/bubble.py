@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,8 @@ import msgspec
 
 from topocheck.cli.output import write_file
 from topocheck.cli.streams import show
-from topocheck.errors import InputError, UsageError
+from topocheck.errors import UsageError
+from topocheck.inputfile import read_bytes
 from topocheck.pipeline.bubble import Bubble, assumptions, compare, describe, measure
 from topocheck.pipeline.duration import parse_duration, spell_duration
 from topocheck.pipeline.microbatches import InForce, Reading, parse_in_force
@@ -187,20 +187,8 @@ def known(
 
 def read_log(path: str) -> str:
     """A launch command or a log; `-` is standard input. Raises InputError."""
-    try:
-        if path == "-":
-            data = sys.stdin.buffer.read(MOST_LOG_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                data = file.read(MOST_LOG_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot be read ({reason})", path=path) from None
-    if len(data) > MOST_LOG_BYTES:
-        raise InputError(
-            "is larger than 16 MB", path=path, fix="give its beginning: sizes stand at the start"
-        )
-    return data.decode("utf-8", "replace")
+    larger = "is larger than 16 MB: give its beginning: sizes stand at the start"
+    return read_bytes(path, MOST_LOG_BYTES, larger).decode("utf-8", "replace")
 
 
 def show_sweep(over: Sweep, sizes: Sizes, *, as_json: bool) -> None:

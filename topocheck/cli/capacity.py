@@ -10,6 +10,7 @@ from topocheck.ask import Ask
 from topocheck.claims import claimed_size
 from topocheck.cli.bubble import labelled, pretty
 from topocheck.cli.streams import show
+from topocheck.equipment import smallest_memory, stage_ranks
 from topocheck.errors import UsageError
 from topocheck.formula import derive
 from topocheck.gather.files import arguments, gather
@@ -62,9 +63,7 @@ def capacity(from_plan: str, gpu_memory: str | None, as_json: bool, evidence: tu
         engine=plan.engine,
         weights=weights.source,
         stages=[
-            stage_report(
-                placement, stage, layers[stage], need, found.get(stage) if memory is None else memory
-            )
+            stage_report(placement, stage, layers[stage], need, found[stage] if memory is None else memory)
             for stage, need in enumerate(wanted)
         ],
         assumptions=[*assumptions(), *weights.notes],
@@ -74,28 +73,9 @@ def capacity(from_plan: str, gpu_memory: str | None, as_json: bool, evidence: tu
     return show("".join(f"{line}\n" for line in words(document)))
 
 
-def memory_by_stage(placement: Placement) -> dict[int, int]:
-    """Memory of the smallest GPU under each stage; without stages of which a GPU is not shown."""
-    column, found = placement.placed, dict[int, int]()
-    unknown = set()
-    for rank, (position, index) in enumerate(zip(column.node, column.gpu, strict=True)):
-        stage, gpu = placement.layout.coordinate(rank, "pipeline"), index
-        node = None if position is None else placement.nodes[position]
-        if (
-            placement.phase == "predicted"
-            and node is not None
-            and node.machine is not None
-            and gpu is not None
-        ):
-            gpu = node.machine.at_index(gpu)
-        shape = node.shape if node is not None else None
-        known = shape is not None and gpu is not None and gpu < shape.gpus
-        memory = shape.hardware.gpus[gpu].memory_bytes if known and shape and gpu is not None else None
-        if memory is None:
-            unknown.add(stage)
-        else:
-            found[stage] = min(memory, found.get(stage, memory))
-    return {stage: memory for stage, memory in found.items() if stage not in unknown}
+def memory_by_stage(placement: Placement) -> dict[int, int | None]:
+    """Memory of the smallest GPU under each stage; None where one of its GPUs is not shown."""
+    return {stage: smallest_memory(placement, ranks) for stage, ranks in stage_ranks(placement).items()}
 
 
 def stage_report(
@@ -115,15 +95,8 @@ def stage_report(
         memory_bytes=memory,
         usable=(budget.share.low, budget.share.high),
         sequences=None if memory is None else sequences(budget, wanted),
-        fits=None if memory is None else fits(budget, wanted),
+        fits=None if memory is None else wanted.fits(budget),
     )
-
-
-def fits(budget: Budget, wanted: StageNeed) -> bool | None:
-    """The verdict, None where bounds or the workload leave it open."""
-    if budget.most_free(wanted.need) < 0:
-        return False
-    return None if wanted.missing or budget.least_free(wanted.need) < 0 else True
 
 
 def sequences(budget: Budget, wanted: StageNeed) -> tuple[int, int] | None:

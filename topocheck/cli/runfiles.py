@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
 from topocheck.claims import claimed_size, united
 from topocheck.errors import InputError, UsageError
 from topocheck.gather.files import arguments, gather, split_label
+from topocheck.inputfile import read_bytes
 from topocheck.inventory import Inventory
 from topocheck.ledger import STATED
 from topocheck.origin import NOTHING_TAKEN, Origin
@@ -76,17 +75,7 @@ class RunFiles:
 
     def text(self, path: str, kind: str) -> str:
         """Text of one file, noted among the inputs. Raises InputError."""
-        try:
-            if path == "-":
-                data = sys.stdin.buffer.read(MOST_BYTES + 1)
-            else:
-                with Path(path).open("rb") as file:
-                    data = file.read(MOST_BYTES + 1)
-        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            reason = getattr(error, "strerror", None) or str(error)
-            raise InputError(f"cannot be read ({reason})", path=path) from None
-        if len(data) > MOST_BYTES:
-            raise InputError(f"is larger than {MOST_BYTES >> 20} MiB", path=path)
+        data = read_bytes(path, MOST_BYTES, f"is larger than {MOST_BYTES >> 20} MiB")
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         self.inputs.append(InputPart(name=path, kind=kind, digest=digest))
         return data.decode("utf-8-sig", "replace")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from topocheck.commands.documents import Node
 from topocheck.errors import InputError
-from topocheck.kubernetes.job import Job, Started, read_job, resources
+from topocheck.kubernetes.job import REPLICATED, Job, Started, read_job, resources
 from topocheck.manifestreport import SCHEMA, ManifestFinding, ManifestReport, ReadJob
 from topocheck.probes.capture.manifest import documents
-from topocheck.probes.capture.manifest_kinds import KINDS
+from topocheck.probes.capture.manifest_kinds import KINDS, copies
 
 __all__ = ["check", "report"]
 
@@ -99,6 +99,8 @@ def unchecked(job: Job, source: str) -> Iterator[str]:
     where = f"{source}:{job.document.line}"
     if job.engine is None:
         yield f"{where}: starts no engine that topocheck knows: its sizes were not checked"
+    elif job.gpus_in_all is None and job.kind in REPLICATED and job.gpus_a_pod is not None:
+        yield f"{where}: over how many pods the command runs is open: ranks were not held against GPUs"
     elif job.gpus_in_all is None:
         yield f"{where}: not every pod shows its GPUs: ranks were not held against them"
     yield from (f"{source}:{line}: {words}" for line, words in job.shape.missing)
@@ -169,6 +171,9 @@ def indexes(job: Job, found: Found) -> Iterator[ManifestFinding]:
 def constant(job: Job, one: Started, rank: int, use: str, found: Found) -> Iterator[ManifestFinding]:
     """A number in a template is the node rank of all its pods."""
     pods, total = one.role.pods, job.pods
+    spans = one.launch.nodes
+    if rank == 0 and spans is not None and spans.number == 1:
+        return  # each pod is a whole job; where the pods are meant to be one, `group_sizes` says so
     if pods is not None and pods > 1:
         message = f"all {pods} pods of the {one.role.name} template take node rank {rank}"
         yield found.error("ID007", one.line_of(one.launch.node_rank), message, use)
@@ -198,11 +203,11 @@ def borrowed(job: Job, one: Started, name: str, use: str, found: Found) -> Itera
         yield found.error(
             "ID007", one.line_of(one.launch.node_rank), f"{name} is not set: the Job is not Indexed", fix
         )
-    elif job.kind == "JobSet" and (copies := several(job)):
+    elif job.kind == "JobSet" and (same := several(job)):
         fix = (
             "make it one job of that parallelism, or count with the label jobset.sigs.k8s.io/job-global-index"
         )
-        message = f"{name} counts within one child job, and there are {copies} of them with the same numbers"
+        message = f"{name} counts within one child job, and there are {same} of them with the same numbers"
         yield found.error("ID007", one.line_of(one.launch.node_rank), message, fix)
 
 
@@ -211,13 +216,10 @@ def several(job: Job) -> int:
     entries = job.document.get("spec", "replicatedJobs")
     found = 0
     for entry in entries.items if entries is not None else ():
-        copies = entry.at("replicas") or "1"
-        each = entry.at("template", "spec", "parallelism") or "1"
+        times, each = copies(entry, "replicas"), copies(entry, "template", "spec", "parallelism")
         spans = next((one.launch.nodes for one in job.launches if one.launch.nodes is not None), None)
-        wide = (
-            spans is not None and spans.number is not None and each.isdecimal() and spans.number > int(each)
-        )
-        found += int(copies) if copies.isdecimal() and len(copies) < 8 and int(copies) > 1 and wide else 0
+        wide = spans is not None and spans.number is not None and each is not None and spans.number > each
+        found += times if times is not None and times > 1 and wide else 0
     return found
 
 
@@ -257,7 +259,10 @@ def shared_memory(job: Job, found: Found) -> Iterator[ManifestFinding]:
         if spec is None or one.launch.engine is None or not many or spec.at("hostIPC") == "true":
             continue
         mounts = one.container.get("volumeMounts")
-        if any(entry.at("mountPath") == SHM for entry in (mounts.items if mounts is not None else ())):
+        if any(
+            (entry.at("mountPath") or "").rstrip("/") == SHM
+            for entry in (mounts.items if mounts is not None else ())
+        ):
             continue
         tell = found.error if one.launch.engine in SHARED_MEMORY else found.warning
         message = (

@@ -12,7 +12,11 @@ from topocheck.formula import ranks_of_sizes
 from topocheck.probes.capture.manifest import GPU, containers, started, variables
 from topocheck.probes.capture.manifest_kinds import KINDS, Role, Shape
 
-__all__ = ["Job", "Started", "read_job"]
+__all__ = ["REPLICATED", "Job", "Started", "read_job"]
+
+
+REPLICATED = frozenset({"StatefulSet", "Deployment"})
+"""Kinds whose pods may be one job or each a job of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +68,18 @@ class Job:
     def gpus_in_all(self) -> int | None:
         """GPUs of one copy; None where a role shows none or its number of pods is open."""
         roles = self.shape.roles
+        if self.kind in REPLICATED and roles[0].pods != 1:
+            return self.gpus_of_a_replica
         if not roles or any(role.pods is None or role.name not in self.gpus for role in roles):
             return None
         return sum((role.pods or 0) * self.gpus[role.name] for role in roles)
+
+    @property
+    def gpus_of_a_replica(self) -> int | None:
+        """The same where the manifest does not say which pods make one job, by the nodes of the command."""
+        one, each = self.engine, self.gpus_a_pod
+        nodes = None if one is None else one.launch.nodes
+        return None if each is None or nodes is None or nodes.number is None else nodes.number * each
 
     @property
     def gpus_a_pod(self) -> int | None:
@@ -114,14 +127,15 @@ def launches_of(role: Role, shape: Shape, kind: str) -> Iterator[Started]:
 
 
 def gpus_of(role: Role) -> int | None:
-    """GPUs that all containers of a pod ask for; None if none asks."""
-    found = [
-        int(value.text)
+    """GPUs that all containers of a pod ask for; None if none asks, or one asks for what is no number."""
+    texts = [
+        value.text or ""
         for container in containers(role.template)
         for name, value in resources(container)
-        if GPU.fullmatch(name) and value.text is not None and value.text.isdecimal() and len(value.text) < 7
+        if GPU.fullmatch(name)
     ]
-    return sum(found) if found else None
+    readable = all(text.isdecimal() and len(text) < 7 for text in texts)
+    return sum(map(int, texts)) if texts and readable else None
 
 
 def resources(container: Node) -> Iterator[tuple[str, Node]]:

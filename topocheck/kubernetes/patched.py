@@ -28,6 +28,8 @@ TEMPLATES: Mapping[str, Sequence[str]] = {
 }
 """Kind of object -> path to the specs of its pods; `*` is each entry of a list, `+Template` the two roles."""
 PAIRS = {"+Template": ("leaderTemplate", "workerTemplate")}
+REFUSED = (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError)
+"""What PyYAML raises for a tag whose value is none of it: KeyError of `!!bool maybe`, for instance."""
 OWN = ("LWS_", "TOPOCHECK_", "JOB_COMPLETION_INDEX")
 """Variables of the main container that the gate's own launcher sets anew."""
 
@@ -80,7 +82,7 @@ def patched(text: str, source: str, wanted: Wanted) -> Patched:
     try:
         roots = list(yaml.compose_all(text, Loader=LOADER))
         data = list(yaml.load_all(text, Loader=LOADER))
-    except (yaml.YAMLError, ValueError) as error:
+    except REFUSED as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
         raise InputError("is not plain YAML (a tag, a key that is no text)", path=source, line=line) from None
@@ -90,7 +92,7 @@ def patched(text: str, source: str, wanted: Wanted) -> Patched:
     space, own = (meta.get("namespace"), meta.get("name")) if isinstance(meta, dict) else (None, None)
     wanted = checked(wanted if wanted.name else replace(wanted, name=str(own or "job")))
     specs = pod_specs(job, source)
-    accounts = {place.data.get("serviceAccountName") for place in specs}
+    accounts = [place.data.get("serviceAccountName") for place in specs]
     account = account_of(accounts, source, job.line) if kind == "leaderworkerset" else None
     inserts = [insert for place in specs for insert in into_pod(place, kind, wanted, source)]
     if kind == "leaderworkerset" and account is None:
@@ -110,7 +112,7 @@ def only_job(roots: Sequence[Any], data: Sequence[Any], source: str) -> Place:
         Place(node, value)
         for root, content in zip(roots, data, strict=True)
         for node, value in objects(root, content)
-        if isinstance(value, dict) and value.get("kind") in KIND_OF
+        if isinstance(value, dict) and isinstance(kind := value.get("kind"), str) and kind in KIND_OF
     ]
     if not found:
         raise InputError(
@@ -161,24 +163,23 @@ def down(place: Place, path: Sequence[str]) -> Iterator[Place]:
             yield from down(Place(pair[1], value), path[1:])
 
 
-def account_of(accounts: set[Any], source: str, line: int) -> str | None:
+def account_of(accounts: Sequence[Any], source: str, line: int) -> str | None:
     """The service account that all pods have; None if none has one."""
-    if len(accounts) > 1:
+    if any(account != accounts[0] for account in accounts):
         raise InputError(
             "leader and workers have different service accounts",
             path=source,
             line=line,
             fix="give them the same",
         )
-    account = accounts.pop()
-    return account if isinstance(account, str) else None
+    return accounts[0] if isinstance(accounts[0], str) else None
 
 
 def into_pod(place: Place, kind: Kind, wanted: Wanted, source: str) -> Iterator[Insert]:
     """The init container, as the first, and its volumes."""
     named = [*listed(place.data, "initContainers"), *listed(place.data, "containers")]
-    taken = {entry.get("name") for entry in (*named, *listed(place.data, "volumes"))}
-    if taken & {GATE, *VOLUMES}:
+    taken = [entry.get("name") for entry in (*named, *listed(place.data, "volumes"))]
+    if any(name in taken for name in (GATE, *VOLUMES)):
         raise InputError(
             "has a gate already", path=source, line=place.line, fix="patch the manifest without it"
         )
@@ -272,7 +273,7 @@ def check_kept(data: Sequence[Any], whole: str, source: str) -> None:
     """Read the result again. Raises InputError where it does not hold what was given."""
     try:
         after = list(yaml.load_all(whole, Loader=LOADER))[: len(data)]
-    except (yaml.YAMLError, ValueError):
+    except REFUSED:
         after = []
     if not kept(list(data), after):
         fix = "give it as kubectl get -o yaml prints it"

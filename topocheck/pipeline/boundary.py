@@ -159,6 +159,12 @@ def form_of(engine: str) -> Form:
     return FORMS.get(engine, PLAIN)
 
 
+def starts(start: Bounds) -> str:
+    """The start-up time that a link is taken to have."""
+    low, high = start.low * 1e6, start.high * 1e6
+    return f"Start-up (launch, rendezvous, first packet) takes {low:g} to {high:g} us of it."
+
+
 def transfer_seconds(payload_bytes: int, link: Link) -> Bounds:
     """Time of one message of so many bytes, alone on the link: start-up and bytes by rate."""
     rate, start, copies = link.bytes_per_s, link.start_seconds, link.copies
@@ -195,7 +201,7 @@ def rdma(rate_gbps: Bounds, name: str, *, direct: bool | None, pcie_rate: Bounds
         bytes_per_s=rate,
         start_seconds=start,
         copies=copies,
-        assumptions=(f"The network reaches {REACHED:.0%} to 100% of its nominal rate.", how),
+        assumptions=(f"The network reaches {REACHED:.0%} to 100% of its nominal rate.", how, starts(start)),
     )
 
 
@@ -208,7 +214,10 @@ def nvlink(links: int, version: int | None) -> Link:
         name=f"NVLink, {links} x {spelled} GB/s",
         bytes_per_s=Bounds(links * each.low * REACHED, links * each.high),
         start_seconds=LOCAL_START,
-        assumptions=(f"NVLink reaches {REACHED:.0%} to 100% of {links} x {spelled} GB/s each way.",),
+        assumptions=(
+            f"NVLink reaches {REACHED:.0%} to 100% of {links} x {spelled} GB/s each way.",
+            starts(LOCAL_START),
+        ),
     )
 
 
@@ -231,11 +240,15 @@ def pcie(rate: Bounds | None, *, peer: bool | None) -> Link:
         None: "peer to peer, or staged through shared memory: which is not known",
     }[peer]
     spelled = f"{lane.low / 1e9:.3g} to {lane.high / 1e9:.3g} GB/s each way"
+    start = Bounds(LOCAL_START.low, STAGED_START.high)
     return Link(
         name=f"PCIe, {how}",
         bytes_per_s=Bounds(lane.low * staged, lane.high),
-        start_seconds=Bounds(LOCAL_START.low, STAGED_START.high),
-        assumptions=(f"PCIe gives {spelled}{'' if rate else ', for its speed is not known'}: {how}.",),
+        start_seconds=start,
+        assumptions=(
+            f"PCIe gives {spelled}{'' if rate else ', for its speed is not known'}: {how}.",
+            starts(start),
+        ),
     )
 
 
@@ -283,8 +296,11 @@ class PayloadReport(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     """Tokens of the microbatch."""
     hidden: int
+    """Hidden size."""
     element_bytes: int
+    """Bytes of one element."""
     tensors: int
+    """Tensors of this size: hidden states, residual."""
     parts: int
     """Ranks of a tensor group among which the tensors are split."""
     bytes: int
@@ -299,10 +315,13 @@ class BoundaryReport(msgspec.Struct, frozen=True, kw_only=True):
     """What crosses a stage boundary as JSON."""
 
     schema: str
+    """`topocheck.boundary/` and the major version."""
     payloads: list[PayloadReport]
+    """One microbatch of prefill, of decode, or of both."""
     sources: dict[str, str]
     """Where each size comes from."""
     assumptions: list[str]
+    """What bytes and times rest on, start-up times of the links included."""
 
 
 def describe(phase: str, payload: Payload, links: list[Link]) -> PayloadReport:

@@ -230,6 +230,7 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     """One stage as JSON: what one rank of it needs and has."""
 
     stage: int
+    """Pipeline stage, from 0."""
     layers: int
     """Layers that it holds."""
     weights_bytes: int
@@ -237,11 +238,13 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: Range | None
     """KV cache of all sequences; null where the workload does not give their number and length."""
     activation_bytes: Range
+    """Activations at the peak of a forward pass."""
     buffer_bytes: Range
+    """CUDA context, communicators, graphs, workspaces, the driver's reserve."""
     total_bytes: Range
     """All together; without the KV cache where that is null."""
     memory_bytes: int | None
-    """Memory of the smallest GPU under it; null where nothing shows it."""
+    """Memory of the smallest GPU under it; null where nothing shows it, or a GPU is cut into slices."""
     usable: tuple[float, float]
     """Part of the memory that the engine may take."""
     sequences: Range | None
@@ -254,8 +257,12 @@ class CapacityReport(msgspec.Struct, frozen=True, kw_only=True):
     """Capacity of all stages as JSON."""
 
     schema: str
+    """`topocheck.capacity/` and the major version."""
     engine: str
+    """Engine, as a plan names it."""
     weights: str
     """What the weights were read from."""
     stages: list[StageReport]
+    """All stages from 0."""
     assumptions: list[str]
+    """What the bytes rest on."""
