@@ -41,6 +41,11 @@ def test_what_bears_no_run_or_time_is_unknown_and_still_used(missing: str) -> No
     assert answer(found, "ID001").verdict == "pass"
 
 
+def test_evidence_that_may_be_of_another_run_is_the_reason_of_the_exit_code() -> None:
+    found = report(ASKED, *taken(run=None))
+    assert (found.exit_code, found.exit_reason) == (3, "stale_evidence")
+
+
 @given(st.text(max_size=30))
 def test_any_text_is_an_age_or_none(text: str) -> None:
     age = age_seconds(text, AT)

@@ -322,7 +322,9 @@ def outcome(
     if broken:
         return "unknown", 3, "internal_error"
     if lacking:
-        return "unknown", 3, "nodes_missing" if "EV001" in lacking else "evidence_missing"
+        if "EV001" in lacking:
+            return "unknown", 3, "nodes_missing"
+        return "unknown", 3, "stale_evidence" if "EV003" in lacking else "evidence_missing"
     if unasked:
         return "unknown", 3, "rules_deselected"
     return "pass", 0, "passed"
