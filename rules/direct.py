@@ -63,11 +63,6 @@ def coherent(node: Node) -> bool:
     return any(model and (spans_hosts(model) or "GB10" in model) for model in node.models)
 
 
-def source(node: Node) -> str:
-    """Where a node's hardware was read."""
-    return first(node.machine.sources, 2) if node.machine and node.machine.sources else "evidence"
-
-
 def networked(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes that may use RDMA, of a job any of whose groups crosses nodes."""
     if placement.expected == 1 and len(placement.nodes) == 1:
@@ -197,7 +192,7 @@ def without_module(ask: Ask, node: Node) -> Iterator[Finding]:
         cause="no way to GPU memory",
         subjects=(node.name,),
         evidence=(
-            Evidence(source=source(node), fact="neither nvidia_peermem nor nv_peer_mem is loaded"),
+            Evidence(source=node.read_in(), fact="neither nvidia_peermem nor nv_peer_mem is loaded"),
             *(setting.evidence for setting in off),
         ),
     )
@@ -252,7 +247,7 @@ def beyond(node: Node, far: dict[int, str], levels: tuple[Setting, ...], allowed
         cause="NIC too far",
         subjects=tuple(f"{name} of {node}" for name in names),
         evidence=(
-            Evidence(source=source(node), fact=f"nearest NIC: {first(names, 4)}"),
+            Evidence(source=node.read_in(), fact=f"nearest NIC: {first(names, 4)}"),
             *(setting.evidence for setting in levels[:1]),
         ),
     )
@@ -330,7 +325,7 @@ def controlled(node: Node, paths: list[tuple[Way, PeerPath]]) -> Iterator[Findin
             cause=cause,
             subjects=tuple(f"{words} of {node}" for words in ways),
             evidence=tuple(
-                Evidence(source=source(node), fact=f"bridge {bridge.id}: {' '.join(bridge.acs or ())}")
+                Evidence(source=node.read_in(), fact=f"bridge {bridge.id}: {' '.join(bridge.acs or ())}")
                 for bridge in list(bridges.values())[:4]
             ),
             severity=None if kind == "redirecting" else "warning",
@@ -355,7 +350,7 @@ def translated(ask: Ask, node: Node, shape: Shape, ways: list[Way]) -> Iterator[
             fix="boot with iommu=pt (intel_iommu=on iommu=pt, amd_iommu=on iommu=pt), or without IOMMU",
             cause="IOMMU translates",
             subjects=tuple(f"{words} of {node}" for words in found),
-            evidence=(Evidence(source=source(node), fact=f"IOMMU groups of type {first(kinds)}"),),
+            evidence=(Evidence(source=node.read_in(), fact=f"IOMMU groups of type {first(kinds)}"),),
         )
 
 

@@ -13,7 +13,7 @@ from topocheck.domain import in_one_domain
 from topocheck.hardware import NEAREST_FIRST, Shape
 from topocheck.hca import is_up
 from topocheck.kinds import by_kind, kinds
-from topocheck.majority import Split, origin, split
+from topocheck.majority import Split, split
 from topocheck.needed import filter_kind, hca_settings, needed, ports_left
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
@@ -181,7 +181,7 @@ def lacks(nodes: Sequence[Node], has: str, cause: str, wanted: str) -> Finding:
         fix="repair or replace the missing NIC, widen NCCL_IB_HCA, or correct the policy",
         cause=cause,
         subjects=tuple(names),
-        evidence=(Evidence(source=origin(nodes[0]), fact=has), Evidence(source="policy", fact=wanted)),
+        evidence=(Evidence(source=nodes[0].read_in(), fact=has), Evidence(source="policy", fact=wanted)),
     )
 
 

@@ -130,17 +130,12 @@ def occupied(node: Node, ordinal: int, seen: GpuCondition, rank: int, most: floa
         cause="GPU occupied",
         subjects=(f"{gpu} of {node}",),
         evidence=(
-            Evidence(source=source(node), fact=f"{used / GIB:.1f} GiB in use"),
-            *(Evidence(source=source(node), fact=spell(process)) for process in (processes or ())[:4]),
+            Evidence(source=node.read_in(), fact=f"{used / GIB:.1f} GiB in use"),
+            *(Evidence(source=node.read_in(), fact=spell(process)) for process in (processes or ())[:4]),
         ),
         ranks=(rank,),
         mark="gpu",
     )
-
-
-def source(node: Node) -> str:
-    """Where a node's state was read."""
-    return first(node.machine.sources, 2) if node.machine and node.machine.sources else "evidence"
 
 
 def spell(process: Process) -> str:

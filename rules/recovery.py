@@ -192,7 +192,7 @@ def one_version(ask: Ask, placement: Placement) -> Iterator[Finding]:
             cause="stages run several versions",
             subjects=tuple(node.name for nodes in by_version.values() for node in nodes),
             evidence=tuple(
-                Evidence(source=source(nodes[0]), fact=f"{version}: {first(map(str, nodes))}")
+                Evidence(source=nodes[0].read_in(), fact=f"{version}: {first(map(str, nodes))}")
                 for version, nodes in by_version.items()
             ),
         )
@@ -210,11 +210,6 @@ def stages(placement: Placement, nodes: Iterable[Node]) -> str:
     if not found or layout.size("pipeline") == 1:
         return names
     return f"stage{'s' * (len(found) > 1)} {fold(found)} ({names})"
-
-
-def source(node: Node) -> str:
-    """Where a node's version was read."""
-    return first(node.machine.sources, 2) if node.machine and node.machine.sources else "evidence"
 
 
 def is_after(placement: Placement, at: At | None) -> bool:

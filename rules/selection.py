@@ -34,11 +34,6 @@ STOPS = ("no such interface", "no address")
 """Troubles with interfaces that end a job of one node too."""
 
 
-def sources(node: Node, otherwise: str) -> str:
-    """Where a node's hardware and state were read."""
-    return first(node.machine.sources, 2) if node.machine and node.machine.sources else otherwise
-
-
 def networked(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes that may use RDMA, of a job any of whose groups crosses nodes."""
     if placement.expected == 1 and len(placement.nodes) == 1:
@@ -197,7 +192,7 @@ def unusable(
         cause="GID index in use" if chosen else "GID that NCCL takes",
         subjects=tuple(f"{port} of {node}" for port in faults),
         evidence=(
-            *(Evidence(source=sources(node, "GID table"), fact=fact) for fact in facts[:4]),
+            *(Evidence(source=node.read_in("GID table"), fact=fact) for fact in facts[:4]),
             *((setting.evidence,) if setting else ()),
         ),
         severity=None if chosen else "warning",
@@ -258,7 +253,7 @@ def misses(placement: Placement, node: Node, value: HcaSetting, fault: Fault, de
         subjects=(node.name,),
         evidence=(
             value.evidence,
-            Evidence(source=sources(node, "RDMA devices"), fact=f"devices: {first(devices, 12)}"),
+            Evidence(source=node.read_in("RDMA devices"), fact=f"devices: {first(devices, 12)}"),
         ),
         severity=fault.severity,
         remedies=() if right is None else (Variable(name=HCA, value=right, nodes=(node.name,)),),

@@ -172,16 +172,11 @@ def newer_cuda(node: Node, software: Software, effect: str, severity: Severity |
         cause="libraries newer than the driver",
         subjects=(node.name,),
         evidence=(
-            Evidence(source=source(node), fact=f"CUDA of the driver {software.cuda}"),
-            Evidence(source=source(node), fact=f"CUDA of the libraries {software.cuda_runtime}"),
+            Evidence(source=node.read_in(), fact=f"CUDA of the driver {software.cuda}"),
+            Evidence(source=node.read_in(), fact=f"CUDA of the libraries {software.cuda_runtime}"),
         ),
         severity=severity,
     )
-
-
-def source(node: Node) -> str:
-    """Where a node's versions were read."""
-    return first(node.machine.sources, 2) if node.machine and node.machine.sources else "evidence"
 
 
 def unsupported(ask: Ask, node: Node) -> Iterator[Finding]:
@@ -301,7 +296,7 @@ def find_miscounted(placement: Placement) -> list[Finding]:
                 "node; if the number is meant, say policy.expect_gpus",
                 cause="number of GPUs",
                 subjects=names,
-                evidence=(Evidence(source=source(alike[0]), fact=f"{fact} listed"),),
+                evidence=(Evidence(source=alike[0].read_in(), fact=f"{fact} listed"),),
                 remedies=(Exclude(nodes=names),),
             )
         )

@@ -26,7 +26,7 @@ def patched_access(group: TensorGroup, pairs: Sequence[tuple[Device, Device]]) -
         return None
     words = [f"GPUs {a.index}-{b.index} of {a.node}" for a, b in odd]
     node = odd[0][0].node
-    source = first(node.machine.sources, 2) if node.machine and node.machine.sources else "peer access"
+    source = node.read_in("peer access")
     return Finding(
         message=f"TP group {group.index} (ranks {fold(group.ranks)}) has peer access over PCIe between "
         f"GeForce boards ({first(words, 4)}): only a patched driver grants it, and all-reduces of an "

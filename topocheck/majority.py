@@ -15,7 +15,7 @@ from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.report import Evidence
 
-__all__ = ["Split", "origin", "split", "split_nodes"]
+__all__ = ["Split", "split", "split_nodes"]
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -58,14 +58,9 @@ class Split(Generic[Value]):
     def evidence(self, what: str, spell: Callable[[Value], str] = str) -> tuple[Evidence, ...]:
         """One fact for each value, with where it was read."""
         return tuple(
-            Evidence(source=origin(nodes[0]), fact=f"{what} {spell(value)}: {named(nodes)}")
+            Evidence(source=nodes[0].read_in(), fact=f"{what} {spell(value)}: {named(nodes)}")
             for value, nodes in self.groups
         )
-
-
-def origin(node: Node) -> str:
-    """Where a node's value was read."""
-    return first(node.machine.sources, 2) if node.machine and node.machine.sources else "evidence"
 
 
 def named(nodes: Sequence[Node]) -> str:

@@ -147,7 +147,7 @@ def by_probe(node: Node, need: Need) -> Lack | bool | None:
 
 def unloadable(node: Node, need: Need, found: list[Library]) -> Lack:
     """No plugin lies where the loader looks."""
-    source = first(node.machine.sources, 2) if node.machine and node.machine.sources else "libraries"
+    source = node.read_in("libraries")
     if found:
         place = f"{found[0].folder}/{found[0].name}"
         fact = Evidence(source=source, fact=f"{place} is not on the loader's way")

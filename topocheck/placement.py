@@ -29,6 +29,7 @@ from topocheck.nodeclaims import Numbering, follows, formula_column, in_force, w
 from topocheck.origin import NOTHING_TAKEN, Origin
 from topocheck.plan import BASES, Basis, Plan, Role
 from topocheck.prediction import placing_facts, predict, predict_visible
+from topocheck.ranges import first
 from topocheck.raynodes import RayJob, arrange, column_of, ray_job
 from topocheck.snapshot import JobFact, LogFact
 
@@ -54,6 +55,10 @@ class Node:
     def shape(self) -> Shape | None:
         """Its hardware shape, if known."""
         return None if self.machine is None else self.machine.shape
+
+    def read_in(self, otherwise: str = "evidence") -> str:
+        """Where what is known of it was read: its first two sources, or another word where none is named."""
+        return first(self.machine.sources, 2) if self.machine and self.machine.sources else otherwise
 
     @property
     def models(self) -> frozenset[str | None]:
