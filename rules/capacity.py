@@ -64,7 +64,8 @@ def find_seats(placement: Placement) -> dict[Hashable, list[Seats]]:
         node = placement.nodes[place]
         stages = tuple([rank // stride % count for rank in ranks])
         gpus = tuple([column.gpu[rank] for rank in ranks])
-        key: Hashable = place if node.kind is None else (node.kind, gpus, stages)
+        memory = node.shape.memory if node.shape else ()
+        key: Hashable = place if node.kind is None else (node.kind, memory, gpus, stages)
         found.setdefault(key, []).append(Seats(node, tuple(ranks), stages))
     if placement.unplaced:
         found["unplaced"] = [Seats(None, tuple(placement.unplaced), ())]

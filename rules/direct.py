@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from typing import Literal
 
 from topocheck.ask import TOPO, Ask, Device
-from topocheck.domain import in_one_domain
+from topocheck.domain import all_in_one_domain
 from topocheck.hardware import Shape
 from topocheck.kinds import by_kind
 from topocheck.models import spans_hosts
@@ -67,7 +67,7 @@ def networked(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes that may use RDMA, of a job any of whose groups crosses nodes."""
     if placement.expected == 1 and len(placement.nodes) == 1:
         return NotApplicable("the job has one node")
-    if in_one_domain(placement, placement.nodes[:2]) and in_one_domain(placement, placement.nodes):
+    if all_in_one_domain(placement, placement.nodes):
         return NotApplicable("all nodes lie in one NVLink domain")
     return within_nodes(placement) or that_may_use(placement, placement.keep("nodes by reach", by_reach))
 

@@ -234,16 +234,12 @@ def linked(placement: Placement) -> Situations[Load] | NotApplicable:
     return placement.keep("linked loads", linked_loads)
 
 
-def linked_loads(placement: Placement) -> dict[Hashable, list[Load]]:
-    """Nodes with ranks by hardware; one whose log speaks stands by itself."""
-    found: dict[Hashable, list[Load]] = {}
-    for key, alike in loads(placement).items():
-        for load in alike:
-            speaks = load.node is not None and load.node.index in placement.facts_by_node
-            found.setdefault((key, load.node.index if load.node and speaks else None), []).append(load)
+def linked_loads(placement: Placement) -> dict[Hashable, Sequence[Load]]:
+    """Nodes with ranks by kind, and those that stopped before they had any."""
+    found: dict[Hashable, Sequence[Load]] = dict(loads(placement))
     for place, facts in placement.facts_by_node.items():
         if place not in placement.ranks_on and any(fact.kind == "p2p-disabled" for fact in facts):
-            found["told", place] = [Load(placement.nodes[place], (), ())]  # it stopped before it had ranks
+            found["told", place] = [Load(placement.nodes[place], (), ())]
     return found
 
 

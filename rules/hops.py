@@ -14,7 +14,7 @@ from topocheck.placement import Placement
 from topocheck.ranges import first, fold
 from topocheck.rendezvous import REPLICATED
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
-from topocheck.subjects import INNER, crossing_pairs, members, stage_boundaries
+from topocheck.subjects import INNER, along, crossing_pairs, members, stage_boundaries
 
 __all__ = ["RULES"]
 
@@ -43,12 +43,16 @@ def ordered(placement: Placement) -> Situations[Placement] | NotApplicable:
 
 def chains(placement: Placement) -> list[Chain]:
     """Distinct ways of pipelines from node to node."""
-    column = placement.placed.node
+    return placement.keep("pipelines over nodes", find_chains)
+
+
+def find_chains(placement: Placement) -> list[Chain]:
+    """The ranks of one TP group mostly have neighbours on the same nodes: distinct ways are looked at."""
     found: dict[Chain, None] = {}
-    for ranks in placement.layout.groups("pipeline"):
-        places = [place for place, _ in groupby(members(column, ranks)) if place is not None]
+    for row in dict.fromkeys(along(placement.layout, "pipeline", placement.placed.node)):
+        places = tuple([place for place, _ in groupby(row) if place is not None])
         if len(places) > 1:
-            found[tuple(places)] = None
+            found[places] = None
     return list(found)
 
 
@@ -239,7 +243,7 @@ def sort_copies(placement: Placement, replicas: Lines, fits: int) -> dict[Hashab
     found: dict[Hashable, list[Copy]] = {}
     for index, ranks in enumerate(replicas):
         places = dict.fromkeys(members(placement.placed.node, ranks))
-        known = tuple(place for place in places if place is not None)
+        known = tuple([place for place in places if place is not None])
         well = len(known) == len(places) <= fits
         found.setdefault("whole" if well else index, []).append(Copy(index, ranks, known, fits))
     return found

@@ -23,6 +23,7 @@ from topocheck.rendezvous import (
 )
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
 from topocheck.snapshot import JobFact, NestedLaunch
+from topocheck.subjects import loads
 
 __all__ = ["RULES"]
 
@@ -313,11 +314,14 @@ def used_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
     if placement.phase == "predicted":
         return NotApplicable("the job does not run yet: no GPU is in use")
     found: dict[Hashable, list[Node]] = {}
-    for place, ranks in placement.ranks_on.items():
-        node = placement.nodes[place]
-        gpus = tuple(placement.placed.gpu[rank] for rank in ranks)
-        kind = place if node.kind is None else (node.kind, gpus, node.machine and node.machine.environments)
-        found.setdefault(kind, []).append(node)
+    for kind, alike in loads(placement).items():
+        nodes = [load.node for load in alike if load.node is not None]
+        if nodes and given_on(nodes[0]).numbers:  # which GPU has which number is no part of a kind
+            for node in nodes:
+                numbers = tuple(map(numbered, node.machine.gpus)) if node.machine else ()
+                found.setdefault((kind, numbers), []).append(node)
+        elif nodes:
+            found[kind] = nodes
     return found
 
 

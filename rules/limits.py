@@ -54,7 +54,13 @@ def by_limits(placement: Placement) -> dict[Hashable, list[Node]]:
         machine, load = node.machine, len(placement.ranks_on.get(node.index, ()))
         if machine is None or shm_facts(placement, node):
             return None if machine is None else node.index
-        return tuple(map(id, machine.limits)), machine.has_claims, id(machine.shape), load, len(machine.gpus)
+        return (
+            tuple(map(id, machine.limits)),
+            machine.has_claims,
+            id(machine.shape and machine.shape.alike),
+            load,
+            len(machine.gpus),
+        )
 
     return by_kind(placement, key)
 

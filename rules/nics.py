@@ -9,7 +9,7 @@ from functools import cached_property, reduce
 from operator import and_
 
 from topocheck.ask import Ask
-from topocheck.domain import in_one_domain
+from topocheck.domain import all_in_one_domain
 from topocheck.hardware import NEAREST_FIRST, Shape
 from topocheck.hca import is_up
 from topocheck.kinds import by_kind, kinds
@@ -101,7 +101,7 @@ def comparable(placement: Placement) -> Situations[Placement] | NotApplicable:
     reason, nodes = within_nodes(placement), placement.nodes[: placement.expected]
     if reason is not None:
         return reason
-    if in_one_domain(placement, nodes):
+    if all_in_one_domain(placement, nodes):
         return NotApplicable("all nodes lie in one NVLink domain")
     answers = [rdma_of(placement, alike[0]) for alike in kinds(placement)]
     reasons = {rdma.reason for rdma in answers if rdma is not None and rdma.cause == "switched off"}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from topocheck.ask import NVLINK, Ask
 from topocheck.hardware import Link, Shape
+from topocheck.kinds import kinds
 from topocheck.models import has_fabric, in_a_rack, nvlinks_by_design
 from topocheck.placement import Node, Placement
 from topocheck.profiles import lone_part, reference_model
@@ -174,26 +175,10 @@ def short_of_links(node: Node, gpu: int, ranks: list[int], fact: str, severity: 
 
 def fabric_nodes(placement: Placement) -> Situations[Load] | NotApplicable:
     """Nodes with ranks, unless every model of the job is known to be without a fabric."""
-    models = {model for node in placement.nodes[: placement.expected] for model in node.models}
+    models = {model for alike in kinds(placement) for model in alike[0].models}
     if models and None not in models and not any(has_fabric(model) for model in models):
         return NotApplicable("no GPU of the job has an NVLink fabric")
-    return placement.keep("fabric loads", fabric_loads)
-
-
-def fabric_loads(placement: Placement) -> dict[Hashable, list[Load]]:
-    """Nodes with ranks by what they report of the fabric; one whose log speaks stands by itself."""
-    found: dict[Hashable, list[Load]] = {}
-    for members in loads(placement).values():
-        for load in members:
-            node = load.node
-            key: Hashable = "unplaced"
-            if node is not None and node.index in placement.facts_by_node:
-                key = node.index
-            elif node is not None:
-                reports = node.machine.fabric if node.machine else ()
-                key = tuple([fabric for fabric, _ in reports]), node.models, id(node.shape)
-            found.setdefault(key, []).append(load)
-    return found
+    return loads(placement)
 
 
 @rule("NV002", "the NVLink fabric is ready and healthy", over=fabric_nodes, severity="error")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -17,7 +17,7 @@ from topocheck.profiles import tensor_domain
 from topocheck.ranges import first
 from topocheck.remedy import Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
-from topocheck.settings import Setting, is_listed, setting_kind, settings_of
+from topocheck.settings import Setting, is_listed, settings_of
 from topocheck.snapshot import Limits
 from topocheck.subjects import TensorGroup, tensor_groups
 from topocheck.traffic import flows
@@ -29,34 +29,21 @@ NEAR = ("PIX", "PXB")
 """Link classes over which NCCL goes from GPU to GPU by default, where the driver lets it."""
 
 
-def by_kind(
-    placement: Placement, name: str, kind: Callable[[Placement, Node], Hashable]
-) -> Situations[TensorGroup] | NotApplicable:
-    """TP groups by hardware and by a kind of their node; of a running job each by itself."""
+def groups_alike(placement: Placement) -> Situations[TensorGroup] | NotApplicable:
+    """TP groups by situation; of a job whose edges were seen each by itself."""
     groups = tensor_groups(placement)
-    if isinstance(groups, NotApplicable):
+    if isinstance(groups, NotApplicable) or not placement.seen.edges:
         return groups
-
-    def sort(_: Placement) -> dict[Hashable, list[TensorGroup]]:
-        kinds: dict[int, Hashable] = {}
-        found: dict[Hashable, list[TensorGroup]] = {}
-        for key, alike in groups.items():
-            for group in alike:
-                place = placement.placed.node[group.ranks[0]]
-                own: Hashable = None
-                if key != "unplaced" and placement.seen.edges:
-                    own = group.index
-                elif place is not None:
-                    own = kinds.setdefault(place, kind(placement, placement.nodes[place]))
-                found.setdefault((key, own), []).append(group)
-        return found
-
-    return placement.keep(name, sort)
+    return placement.keep("each TP group", lambda _: one_by_one(groups))
 
 
-def by_settings(placement: Placement) -> Situations[TensorGroup] | NotApplicable:
-    """TP groups by the variables of their nodes."""
-    return by_kind(placement, "TP groups by settings", setting_kind)
+def one_by_one(groups: Situations[TensorGroup]) -> dict[Hashable, list[TensorGroup]]:
+    """Every group is a situation, but for those that are nowhere."""
+    found: dict[Hashable, list[TensorGroup]] = {}
+    for key, alike in groups.items():
+        for group in alike:
+            found.setdefault(key if key == "unplaced" else group.index, []).append(group)
+    return found
 
 
 def over_p2p(placement: Placement) -> set[int]:
@@ -96,7 +83,7 @@ def cuts_of(placement: Placement, node: Node) -> Cuts:
     return cuts
 
 
-@rule("TP006", "no variable cuts the path of a TP group", over=by_settings, severity="error")
+@rule("TP006", "no variable cuts the path of a TP group", over=groups_alike, severity="error")
 def path_is_open(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
     """Variables that take NVLink, peer access or shared memory from pairs that have it."""
     placement, devices = ask.placement, list(ask.devices(group.ranks).values())
@@ -198,20 +185,13 @@ def cut(group: TensorGroup, node: Node, setting: Setting, *, path: str, instead:
 
 def by_container(placement: Placement) -> Situations[TensorGroup] | NotApplicable:
     """TP groups by what shows who shares memory on their nodes; not where no two members share a node."""
-    groups = by_kind(placement, "TP groups by containers", home_kind)
+    groups = groups_alike(placement)
     if isinstance(groups, NotApplicable):
         return groups
     column = placement.placed.node
     samples = [alike[0].ranks for alike in groups.values()]
     alone = all(len({column[rank] for rank in ranks}) == len(ranks) for ranks in samples)
     return NotApplicable("no two ranks of a TP group share a node") if alone else groups
-
-
-def home_kind(_: Placement, node: Node) -> Hashable:
-    """How many containers its ranks were seen in, and how their GPUs were counted."""
-    limits = own_limits(node)
-    numbering = node.machine.numbering if node.machine is not None else ()
-    return len(containers(limits)), bool(limits), shares_home(limits), numbering
 
 
 @rule("TP007", "members of a TP group can open each other's memory", over=by_container, severity="warning")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from itertools import compress
 
 from topocheck.ask import Ask, Device
 from topocheck.crossing import crossing_severity
 from topocheck.domain import in_one_domain
 from topocheck.jobfacts import facts_of
+from topocheck.kinds import kind_numbers, per_node
 from topocheck.placement import Node, Placement
 from topocheck.plan import NodeRange
 from topocheck.profiles import distances_from, hides_distances
 from topocheck.ranges import first, fold
-from topocheck.rdma import Rdma, rdma_kind, rdma_of
+from topocheck.rdma import Rdma, rdma_of
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
 from topocheck.subjects import (
     INNER,
@@ -22,8 +22,8 @@ from topocheck.subjects import (
     every_rank_told,
     members,
     replica_of,
-    side_by_side,
     stage_boundaries,
+    stage_places,
     tensor_groups,
     told_by,
 )
@@ -120,15 +120,8 @@ def boundaries_by_rdma(placement: Placement) -> Situations[Boundary] | NotApplic
 
 
 def sort_by_rdma(placement: Placement, boundaries: Situations[Boundary]) -> dict[Hashable, list[Boundary]]:
-    """Boundaries by whether RDMA works at both ends: nodes of one shape without a log of their own agree."""
-    kinds: dict[Hashable, bool] = {}
-    works = []
-    for node in placement.nodes:
-        kind = rdma_kind(placement, node)
-        if kind not in kinds:
-            rdma = rdma_of(placement, node)
-            kinds[kind] = rdma is not None and rdma.works
-        works.append(kinds[kind])
+    """Boundaries by whether RDMA works at both ends."""
+    works = per_node(placement, lambda node: (rdma := rdma_of(placement, node)) is not None and rdma.works)
     found: dict[Hashable, list[Boundary]] = {}
     for key, pairs in boundaries.items():
         a, b = pairs[0].a, pairs[0].b
@@ -207,30 +200,23 @@ def boundary_ends(placement: Placement) -> Situations[End] | NotApplicable:
 
 def find_ends(placement: Placement) -> dict[Hashable, list[End]]:
     """Ranks with a neighbour stage on another node, grouped by node and then by situation."""
-    column, nodes = placement.placed, placement.nodes
+    column, nodes, kinds = placement.placed, placement.nodes, kind_numbers(placement)
     stride = placement.layout.strides["pipeline"]
-    is_end = bytearray(placement.world)
-    for start, lower, upper in side_by_side(placement, "pipeline"):
-        pairs = list(zip(lower, upper, strict=True))
-        far = {pair for pair in set(pairs) if is_far(placement, *pair)}
-        for rank in compress(range(start, start + len(pairs)), map(far.__contains__, pairs)):
-            is_end[rank] = is_end[rank + stride] = True
+    ends: dict[int, list[int]] = {}
+    for (a, b), ranks in stage_places(placement).items():
+        if a is None or b is None or a == b:
+            continue
+        if in_one_domain(placement, (nodes[a], nodes[b])) is not True:
+            ends.setdefault(a, []).extend(ranks)
+            ends.setdefault(b, []).extend([rank + stride for rank in ranks])
     found: dict[Hashable, list[End]] = {}
-    for place, ranks in placement.ranks_on.items():
-        own = tuple([rank for rank in ranks if is_end[rank]])
-        if own:
-            kind, gpus = nodes[place].kind, tuple([column.gpu[rank] for rank in own])
-            found.setdefault(place if kind is None else (kind, gpus), []).append(End(nodes[place], own))
+    for place in sorted(ends):
+        own = tuple(sorted(set(ends[place])))
+        gpus = tuple([column.gpu[rank] for rank in own])
+        found.setdefault((kinds[place], gpus), []).append(End(nodes[place], own))
     if placement.unplaced:
         found["unplaced"] = [End(None, tuple(placement.unplaced))]
     return found
-
-
-def is_far(placement: Placement, a: int | None, b: int | None) -> bool:
-    """Two known nodes that are not proven to lie in one NVLink domain."""
-    if a is None or b is None or a == b:
-        return False
-    return in_one_domain(placement, (placement.nodes[a], placement.nodes[b])) is not True
 
 
 @rule("PP004", "the NIC of a boundary is near its GPU", over=boundary_ends, severity="warning")

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from topocheck.ask import Ask
-from topocheck.domain import in_one_domain
+from topocheck.domain import all_in_one_domain
 from topocheck.hca import Hca, is_up
 from topocheck.kinds import by_kind
 from topocheck.needed import Needed, need_kind, needed
@@ -45,7 +45,7 @@ def by_need(placement: Placement) -> Situations[Node] | NotApplicable:
 
 def find_needing(placement: Placement) -> dict[Hashable, list[Node]] | NotApplicable:
     """Sort the nodes with ranks, less those that proven need no port."""
-    if in_one_domain(placement, [n for n in placement.nodes if carries_ranks(placement, n)]):
+    if all_in_one_domain(placement, [n for n in placement.nodes if carries_ranks(placement, n)]):
         return NotApplicable("all nodes lie in one NVLink domain")
     found = by_kind(placement, lambda node: port_kind(placement, node), others=True)
     reasons = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from topocheck.ask import Ask
 from topocheck.condition import PortFacts
-from topocheck.domain import in_one_domain
+from topocheck.domain import all_in_one_domain
 from topocheck.gidtable import default_fault, fault_at, parse_index, speaks_roce, usable
 from topocheck.hca import Hca, is_up
 from topocheck.hcafaults import Devices, Fault, filter_faults, perhaps_more
@@ -43,7 +43,7 @@ def networked(placement: Placement) -> Situations[Node] | NotApplicable:
 
 def by_selection(placement: Placement) -> Situations[Node] | NotApplicable:
     """Sort nodes into situations by devices, addresses and variables."""
-    if in_one_domain(placement, placement.nodes[:2]) and in_one_domain(placement, placement.nodes):
+    if all_in_one_domain(placement, placement.nodes):
         return NotApplicable("all nodes lie in one NVLink domain")
 
     def key(node: Node) -> Hashable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -11,7 +11,7 @@ from topocheck.crossing import crossing_severity, engines_words, gpus_of, may_be
 from topocheck.domain import in_one_domain, told_apart
 from topocheck.geforce import patched_access
 from topocheck.hardware import Link
-from topocheck.models import has_nvlink
+from topocheck.models import has_nvlink, says_memory
 from topocheck.placement import Node, Placement
 from topocheck.profiles import tensor_domain
 from topocheck.ranges import first, fold
@@ -24,6 +24,9 @@ from topocheck.subjects import TensorGroup, members, tensor_groups, without_nvli
 __all__ = ["RULES"]
 
 Pair = tuple[Device, Device]
+
+MEMORY = "nvidia-smi -q, given as NODE=FILE"
+"""What supplies the memory of each GPU."""
 
 MEMORY_SPREAD = 0.05
 """Share by which the memory of GPUs of one group may differ."""
@@ -254,7 +257,29 @@ def spell(order: tuple[int, ...]) -> str:
     return ",".join(map(str, order))
 
 
-@rule("TP003", "same model and NVLink width in a TP group", over=tensor_groups, severity="error")
+def by_memory(placement: Placement) -> Situations[TensorGroup] | NotApplicable:
+    """TP groups by situation and, on a node whose GPUs differ in memory, by what each has."""
+    groups = tensor_groups(placement)
+    if isinstance(groups, NotApplicable) or not any(shape.spread for shape in placement.inventory.shapes):
+        return groups
+    return sort_by_memory(placement, groups)
+
+
+def sort_by_memory(
+    placement: Placement, groups: Situations[TensorGroup]
+) -> dict[Hashable, list[TensorGroup]]:
+    """Groups of one situation lie on nodes that are joined alike: sizes of memory are not asked there."""
+    nodes, column = placement.nodes, placement.placed.node
+    found: dict[Hashable, list[TensorGroup]] = {}
+    for key, alike in groups.items():
+        for group in alike:
+            place = column[group.ranks[0]]
+            shape = None if place is None else nodes[place].shape
+            found.setdefault((key, None if shape is None else shape.spread), []).append(group)
+    return found
+
+
+@rule("TP003", "same model and NVLink width in a TP group", over=by_memory, severity="error")
 def group_is_uniform(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
     """The slowest and the smallest GPU sets the pace of the group."""
     devices = ask.devices(group.ranks)
@@ -275,6 +300,8 @@ def group_is_uniform(ask: Ask, group: TensorGroup) -> Iterator[Finding]:
             ask.gap("NVLinks of each GPU", [device.node.name], NVLINK, part="links")
         if gpu.memory_bytes:
             memory.setdefault(gpu.memory_bytes, []).append(rank)
+        elif not says_memory(gpu.model):
+            ask.gap("memory of each GPU", [device.node.name], MEMORY, part="gpus")
     if len(models) > 1:
         yield uneven_group(group, devices, "GPU models", models)
     elif len(widths) > 1:

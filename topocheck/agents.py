@@ -142,8 +142,11 @@ def find_plain_blocks(placement: Placement) -> bool:
     if claims is None or len(claims) != placement.world or placement.world % nodes or claims.at:
         return False
     size = placement.world // nodes
-    seats = zip(claims.rank, claims.node_rank, claims.local_rank, strict=True)
-    if not all(0 <= local < size and rank == node_rank * size + local for rank, node_rank, local in seats):
+    # In whole columns: one comprehension takes half the time of a loop that stops early.
+    if min(claims.local_rank) < 0 or max(claims.local_rank) >= size:
+        return False
+    seats = zip(claims.node_rank, claims.local_rank, strict=True)
+    if claims.rank != [node_rank * size + local for node_rank, local in seats]:
         return False
     pairs = set(zip(claims.node_rank, claims.machine, strict=True))
     machines = {machine for _, machine in pairs}

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topocheck.kinds import per_node
 from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
 from topocheck.snapshot import JobFact
 
-__all__ = ["domain_of", "domains_of", "in_one_domain", "reported", "shares_clique", "told_apart"]
+__all__ = [
+    "all_in_one_domain",
+    "domain_of",
+    "domains_of",
+    "in_one_domain",
+    "reported",
+    "shares_clique",
+    "told_apart",
+]
 
 ZERO = "0" * 32
 COMPLETED = "completed"
@@ -34,7 +43,7 @@ def domain_of(node: Node) -> str | bool | None:
 
 def domains_of(placement: Placement) -> list[str | bool | None]:
     """`domain_of` all nodes by their index."""
-    return placement.keep("domains", lambda p: [domain_of(node) for node in p.nodes])
+    return placement.keep("domains", lambda p: per_node(p, domain_of))
 
 
 def reported(node: Node) -> str | bool | None:
@@ -66,6 +75,11 @@ def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
         return len(set(domains)) == 1
     shown = {reported(node) for node in nodes} - {None}
     return False if len(shown) > 1 else None
+
+
+def all_in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool:
+    """Whether it is proven of these nodes; of thousands that are not, two mostly show it."""
+    return bool(in_one_domain(placement, nodes[:2]) and in_one_domain(placement, nodes))
 
 
 def shares_clique(placement: Placement, nodes: Sequence[Node]) -> bool:

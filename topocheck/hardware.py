@@ -10,7 +10,7 @@ of one node act as one, so they are one vertex. Parallel NVLinks are one edge wi
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # 0.1 s of imports that only the graph itself needs
 __all__ = ["Link", "Shape", "Vertex", "read_hardware"]
 
 Vertex = tuple[str, int | str]
+
+Nearest = tuple[str, tuple[NicShape, ...]]
+"""Class of the nearest RDMA devices, and those devices."""
 
 NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """PCI classes of nvidia-smi, nearest first."""
@@ -89,11 +92,29 @@ class Shape:
         """Decode the bytes of a snapshot's `hardware`. Raises msgspec.ValidationError on other bytes."""
         self.raw = raw
         self.hardware = read_hardware(raw)
+        self.alike = self
+        """The first shape with the same hardware but for sizes of memory, of which drivers leave odd ones.
+        What joins the devices is worked out there, once for all."""
 
     @property
     def gpus(self) -> int:
         """Number of GPUs in the shape."""
         return len(self.hardware.gpus)
+
+    @cached_property
+    def memory(self) -> tuple[int | None, ...]:
+        """Bytes of memory of each GPU; None where it is not shown."""
+        return tuple([gpu.memory_bytes for gpu in self.hardware.gpus])
+
+    @cached_property
+    def spread(self) -> tuple[int | None, ...]:
+        """The same; () where all GPUs have the same, whatever it is."""
+        return () if None not in self.memory and len(set(self.memory)) == 1 else self.memory
+
+    def without_memory(self) -> bytes:
+        """The hardware without sizes of memory: equal for shapes whose devices are joined alike."""
+        gpus = tuple([replace(gpu, memory_bytes=None) for gpu in self.hardware.gpus])
+        return msgspec.json.encode(replace(self.hardware, gpus=gpus))
 
     @cached_property
     def models(self) -> frozenset[str | None]:
@@ -159,11 +180,13 @@ class Shape:
 
     def link(self, a: int, b: int) -> Link | None:
         """How GPU a reaches GPU b: NVLink, or the PCI class, or None if nothing shows it."""
-        return self._links.get((min(a, b), max(a, b)))
+        return self.links.get((min(a, b), max(a, b)))
 
     @cached_property
-    def _links(self) -> dict[tuple[int, int], Link]:
+    def links(self) -> dict[tuple[int, int], Link]:
         """All pairs that any evidence of this shape shows."""
+        if self.alike is not self:
+            return self.alike.links
         links = {}
         for b in range(self.gpus):
             for a in range(b):
@@ -266,13 +289,24 @@ class Shape:
         kind = self._pci_class(self.hardware.gpus[gpu].pci, self.hardware.nics[nic].pci)
         return None if kind is None else Link(kind)
 
-    def nearest_nics(
-        self, gpu: int, among: Container[str] | None = None
-    ) -> tuple[str, tuple[NicShape, ...]] | None:
+    def nearest_nics(self, gpu: int, among: Collection[str] | None = None) -> Nearest | None:
         """Class of the nearest RDMA devices of a GPU and those devices, all that tie; None if not known.
 
         `among` are the names of the devices that count; all unless given.
         """
+        names = None if among is None else frozenset(among)
+        known, key = self.alike.nearest_known, (gpu, names)
+        if key not in known:
+            known[key] = self._nearest_nics(gpu, names)
+        return known[key]
+
+    @cached_property
+    def nearest_known(self) -> dict[tuple[int, frozenset[str] | None], Nearest | None]:
+        """What `nearest_nics` has answered so far, by GPU and by the devices that count."""
+        return {}
+
+    def _nearest_nics(self, gpu: int, among: frozenset[str] | None) -> Nearest | None:
+        """The same, worked out."""
         if gpu >= self.gpus:
             return None
         found: dict[str, list[NicShape]] = {}

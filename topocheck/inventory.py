@@ -7,7 +7,7 @@ not tie stays apart. Two sources that contradict each other are kept as conflict
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -81,15 +81,23 @@ class Inventory:
         """Ranks of other worlds of the job, of which statements about the job may speak too."""
         self._shapes: dict[bytes, Shape] = {}
         self._by_raw: dict[int, tuple[msgspec.Raw, Shape]] = {}
+        self._alike: dict[bytes, Shape] = {}
+        """Shapes by what is left without sizes of memory."""
         self._environments: dict[bytes, tuple[bytes, ...]] = {}
         self._equal: dict[Hashable, Any] = {}
-        self._uuids: list[int] = []
+        self._uuids: set[int] = set()
         """Hashes of the UUIDs of all GPUs. Only where two are equal, the UUIDs themselves are looked at."""
+        self._uuid_count = 0
+
+    @property
+    def shapes(self) -> Collection[Shape]:
+        """All hardware shapes that were seen."""
+        return self._shapes.values()
 
     @property
     def twice(self) -> list[tuple[str, int, int]]:
         """(UUID, machine, machine): one GPU on two hosts."""
-        if len(set(self._uuids)) == len(self._uuids):
+        if len(self._uuids) == self._uuid_count:
             return []
         seen: dict[str, int] = {}
         return [
@@ -102,7 +110,7 @@ class Inventory:
     @property
     def without_uuids(self) -> bool:
         """Some host has a GPU whose UUID is not shown."""
-        return len(self._uuids) < sum([len(machine.gpus) for machine in self.machines])
+        return self._uuid_count < sum([len(machine.gpus) for machine in self.machines])
 
     def add(self, snapshot: Snapshot, label: str | None = None) -> None:
         """Take one snapshot. `label` is the name the user gave to a file that names no host.
@@ -197,7 +205,7 @@ class Inventory:
         """
         identity, one = snapshot.identity, self._equal.setdefault
         index, sources = len(self.machines), tuple([source.name for source in snapshot.sources])
-        numbers = numbering(identity.gpus)
+        numbers, slices = numbering(identity.gpus), sliced(identity.gpus)
         machine = Machine(
             identity.host,
             GpuList(identity.gpus),
@@ -208,7 +216,7 @@ class Inventory:
             nics=identity.nics,
             sources=one(sources, sources),
             numbering=one(numbers, numbers),
-            sliced=sliced(identity.gpus),
+            sliced=one(slices, slices),
         )
         self.machines.append(machine)
         self._common(index, snapshot, None)
@@ -217,7 +225,8 @@ class Inventory:
 
     def note_uuids(self, uuids: list[str]) -> None:
         """UUIDs first seen on a machine."""
-        self._uuids += map(hash, uuids)
+        self._uuids.update(map(hash, uuids))
+        self._uuid_count += len(uuids)
 
     def _common(self, index: int, snapshot: Snapshot, ties: list[int] | None) -> None:
         """What is only added up, whether the host is new or known."""
@@ -225,9 +234,9 @@ class Inventory:
         if snapshot.fabric:
             fabric = tuple([(fabric, ties) for fabric in snapshot.fabric])
             machine.fabric += self._equal.setdefault(fabric, fabric) if ties is None else fabric
-        environment = bytes(snapshot.environment)
-        if environment not in EMPTY:
-            machine.environments += self._environment(environment)
+        found = self._environments_of(snapshot)
+        machine.environments += found
+        machine.listed += found if snapshot.ranks else ()
         self._circumstances(machine, snapshot, ties)
         if snapshot.observed is not None:
             machine.observed += ((snapshot.observed, ties),)
@@ -263,6 +272,15 @@ class Inventory:
         if taken != (None, None):
             machine.taken += (one(taken, taken),)
 
+    def _environments_of(self, snapshot: Snapshot) -> tuple[bytes, ...]:
+        """Variables of one view; several where its ranks do not share all."""
+        raw = bytes(snapshot.environment)
+        if not snapshot.own_environments:
+            return () if raw in EMPTY else self._environment(raw)
+        shared = msgspec.json.decode(raw or b"{}", type=dict[str, str])
+        encode = msgspec.json.Encoder(order="sorted").encode
+        return tuple(self._environment(encode(shared | own))[0] for own in snapshot.own_environments)
+
     def _environment(self, raw: bytes) -> tuple[bytes, ...]:
         """These variables, one object over all machines; read once, so that rules need not doubt them."""
         if raw not in self._environments:
@@ -295,6 +313,7 @@ class Inventory:
         shape = self._shapes.get(raw)
         if shape is None:
             shape = self._shapes[raw] = Shape(raw)
+            shape.alike = self._alike.setdefault(shape.without_memory(), shape)
             if len(self._by_raw) < MOST_RAW:
                 self._by_raw[id(hardware)] = hardware, shape
         return shape
@@ -340,9 +359,9 @@ class Inventory:
         return ties
 
 
-def sliced(gpus: Sequence[GpuId]) -> tuple[int, ...]:
-    """Ordinals of GPUs that are divided into MIG slices."""
-    return tuple([ordinal for ordinal, gpu in enumerate(gpus) if gpu.mig])
+def sliced(gpus: Sequence[GpuId]) -> tuple[int | None, ...]:
+    """Number of MIG slices of each GPU, None where it is not known."""
+    return tuple([None if gpu.mig is None else len(gpu.mig) for gpu in gpus])
 
 
 def before(machine: Machine) -> At | None:

@@ -7,14 +7,17 @@ its GPUs, or two sources that contradict each other make a node a kind of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from topocheck.condition import NodeState
 from topocheck.machine import Machine
 from topocheck.placement import Node, Placement
 from topocheck.plan import Policy
+from topocheck.settings import own_options
 
-__all__ = ["by_kind", "clock_limits", "kinds"]
+__all__ = ["by_kind", "clock_limits", "kind_numbers", "kinds", "per_node", "with_strays"]
+
+Answer = TypeVar("Answer")
 
 SKEW_S, LARGE_SKEW_S = 1.0, 30.0
 """From where on times of two hosts mislead readers of logs, where policy does not say, and where rendezvous
@@ -36,8 +39,7 @@ def by_kind(
     """
     found: dict[Hashable, list[Node]] = {}
     joined = set()
-    more = [[node] for node in placement.nodes[placement.expected :]] if others else []
-    for members in [*kinds(placement), *more]:
+    for members in with_strays(placement) if others else kinds(placement):
         situation = key(members[0])
         if situation in found:
             joined.add(situation)
@@ -54,6 +56,35 @@ def kinds(placement: Placement) -> list[list[Node]]:
     return placement.keep("kinds of nodes", find_kinds)
 
 
+def kind_numbers(placement: Placement) -> list[int]:
+    """Number of each node's kind; hosts without a place in the plan are kinds of their own."""
+    return placement.keep("numbers of kinds", find_numbers)
+
+
+def find_numbers(placement: Placement) -> list[int]:
+    """Kinds are numbered in their order."""
+    numbers = [0] * len(placement.nodes)
+    for number, members in enumerate(with_strays(placement)):
+        for node in members:
+            numbers[node.index] = number
+    return numbers
+
+
+def with_strays(placement: Placement) -> list[list[Node]]:
+    """Kinds of the expected nodes, then the hosts that carry ranks and have no place, each by itself."""
+    return [*kinds(placement), *([node] for node in placement.nodes[placement.expected :])]
+
+
+def per_node(placement: Placement, ask: Callable[[Node], Answer]) -> list[Answer]:
+    """What `ask` says of each node, by index. It is asked once for each kind, and must see no identity."""
+    found = cast("list[Answer]", [None] * len(placement.nodes))
+    for members in with_strays(placement):
+        answer = ask(members[0])
+        for node in members:
+            found[node.index] = answer
+    return found
+
+
 def find_kinds(placement: Placement) -> list[list[Node]]:
     """Sort all expected nodes into kinds."""
     gpu, told, ranks_on = placement.placed.gpu, placement.facts_by_node, placement.ranks_on
@@ -64,7 +95,7 @@ def find_kinds(placement: Placement) -> list[list[Node]]:
         gpus = tuple([gpu[rank] for rank in ranks])
         own = node.index in told or (machine is not None and is_own(machine))
         key: Hashable = node.index if own else None if machine is None else look(machine, limits)
-        found.setdefault((key, gpus), []).append(node)
+        found.setdefault((key, gpus, own_options(placement, node)), []).append(node)
     return list(found.values())
 
 
@@ -82,12 +113,13 @@ def is_own(machine: Machine) -> bool:
 def look(machine: Machine, limits: tuple[float, ...]) -> tuple[Any, ...]:
     """What rules see of a machine; of equal parts one object is kept over all machines."""
     return (
-        id(machine.shape),
+        None if machine.shape is None else id(machine.shape.alike),
         id(machine.software),
         id(machine.coverage),
         id(machine.numbering),
         id(machine.fabric),
         tuple(map(id, machine.environments)),
+        tuple(map(id, machine.listed)),
         tuple(map(id, machine.limits_alike)),
         len({limits.container for limits in machine.limits}),
         tuple(map(id, machine.verbs)),

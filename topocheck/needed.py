@@ -101,7 +101,7 @@ def filter_kind(placement: Placement, node: Node) -> Hashable:
     machine = node.machine
     if machine is None:
         return None
-    return id(machine.shape), machine.coverage.nics, setting_kind(placement, node)
+    return id(machine.shape and machine.shape.alike), machine.coverage.nics, setting_kind(placement, node)
 
 
 def need_kind(placement: Placement, node: Node) -> Hashable:

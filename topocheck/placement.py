@@ -77,7 +77,7 @@ class Node:
         if machine is None or machine.shape is None:
             return None
         ties = machine.numbering, machine.untied
-        return id(machine.shape), ties, machine.coverage.gpus, machine.sliced, machine.named_models
+        return id(machine.shape.alike), ties, machine.coverage.gpus, machine.sliced, machine.named_models
 
     def gpu_name(self, ordinal: int | None) -> str | None:
         """Best known name of a GPU of it."""
@@ -271,8 +271,8 @@ class Placement:
         return [self, *(replace(self, order=order) for order in self.facts.binding.orders[1:])]
 
     @property
-    def order_unknown(self) -> bool:
-        """There are more orders of nodes than can be tried."""
+    def orders_untried(self) -> int:
+        """Number of orders of the nodes where there are more than can be tried; 0 where all were."""
         return self.facts.binding.too_many
 
 

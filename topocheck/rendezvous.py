@@ -103,19 +103,29 @@ def sizes_by_method(placement: Placement) -> list[tuple[str, int | None]]:
 
 
 def variables(placement: Placement) -> Iterator[Address]:
-    """Addresses in the environments of the nodes, where the engine reads them."""
+    """Addresses in the environments of the nodes, where the engine reads them.
+
+    One that is the same for all is told of the first node that has it; what is loopback is each node's own.
+    """
     if READS.get(placement.plan.engine, "rank") != "rank":
         return
-    decoded: dict[int, dict[str, str]] = {}  # nodes share a few distinct environments
+    told: dict[int, list[tuple[str, str, bool]]] = {}  # nodes share a few distinct environments
     for node in placement.nodes:
         for raw in node.machine.environments if node.machine else ():
-            if id(raw) not in decoded:
-                decoded[id(raw)] = msgspec.json.decode(raw, type=dict[str, str])
-            known = decoded[id(raw)]
-            for name in VARIABLES:
-                if known.get(name):
-                    evidence = Evidence(source="environment", fact=f"{name}={known[name]} on {node}")
-                    yield Address(name, known[name], evidence, node=node, agents=AGENT_STORE in known)
+            again = id(raw) in told
+            for name, value, agents in told.get(id(raw)) or told.setdefault(id(raw), list(named_in(raw))):
+                if again and not is_loopback(value):
+                    continue
+                evidence = Evidence(source="environment", fact=f"{name}={value} on {node}")
+                yield Address(name, value, evidence, node=node, agents=agents)
+
+
+def named_in(raw: bytes) -> Iterator[tuple[str, str, bool]]:
+    """Addresses in one environment, and whether torchrun's agents made it."""
+    known = msgspec.json.decode(raw, type=dict[str, str])
+    for name in VARIABLES:
+        if known.get(name):
+            yield name, known[name], AGENT_STORE in known
 
 
 def loopbacks(placement: Placement) -> list[Address]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from topocheck.interfaces import Addresses, chosen, is_link_local, is_loopback, is_set, leads_nowhere
-from topocheck.kinds import kinds
+from topocheck.kinds import with_strays
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rule import Evidence, read_at
@@ -77,7 +77,7 @@ def find(placement: Placement) -> dict[int, Sockets]:
     found: dict[int, Sockets] = {}
     owner: dict[str, int] = {}
     twice: dict[str, list[int]] = {}
-    for members in [*kinds(placement), *([node] for node in placement.nodes[placement.expected :])]:
+    for members in with_strays(placement):
         sample = look(placement, members[0])
         steady = not sample.lacks and all(trouble.cause == NO_SUCH for _, trouble in sample.troubles)
         for node in members:

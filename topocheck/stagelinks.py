@@ -14,12 +14,14 @@ from topocheck.ask import Ask, Device
 from topocheck.domain import in_one_domain
 from topocheck.hardware import Shape
 from topocheck.hcafilter import parse_hca_filter
+from topocheck.kinds import kind_numbers
 from topocheck.pipeline.boundary import Link, nvlink, pcie, pcie_bytes_per_s, rdma, shared
 from topocheck.pipeline.bounds import Bounds
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
-from topocheck.rdma import rdma_kind, rdma_of
+from topocheck.rdma import rdma_of
 from topocheck.rule import Evidence
+from topocheck.subjects import stage_places
 from topocheck.traffic import flows
 
 __all__ = ["Crossing", "StageLink", "find_crossings", "stage_link"]
@@ -72,38 +74,21 @@ class _End:
 
 
 def find_crossings(placement: Placement) -> dict[Hashable, list[Crossing]]:
-    """Stage boundaries by situation: the GPUs at both ends, and hardware, RDMA and load of their nodes."""
-    column, nodes = placement.placed, placement.nodes
-    kinds = [node.kind for node in nodes]
-    rdma_kinds = [rdma_kind(placement, node) for node in nodes]
+    """Stage boundaries by situation: the GPUs at both ends, and kind and load of their nodes."""
+    gpu, nodes, kinds = placement.placed.gpu, placement.nodes, kind_numbers(placement)
     stride = placement.layout.strides["pipeline"]
     found: dict[Hashable, list[Crossing]] = {}
-    for (a, b), ranks in placement.keep("stage places", places_of).items():
+    for (a, b), ranks in stage_places(placement).items():
         if a is None or b is None:
             continue
-        crossing = Crossing(nodes[a], nodes[b], tuple(ranks), stride)
-        gpus = tuple([(column.gpu[rank], column.gpu[rank + stride]) for rank in ranks])
-        if a == b:
-            key: Hashable = (kinds[a] or a, gpus)
-        else:
-            domain = in_one_domain(placement, (nodes[a], nodes[b]))
-            ends = ((kinds[at] or at, rdma_kinds[at], load) for at, load in ends_of(placement, a, b))
-            key = (*ends, gpus, domain)
-        found.setdefault(key, []).append(crossing)
+        lower, upper = [gpu[rank] for rank in ranks], [gpu[rank + stride] for rank in ranks]
+        key: Hashable = kinds[a], tuple(lower), tuple(upper)
+        if a != b:
+            (_, sends), (_, receives) = ends_of(placement, a, b)
+            key = key, kinds[b], sends, receives, in_one_domain(placement, (nodes[a], nodes[b]))
+        found.setdefault(key, []).append(Crossing(nodes[a], nodes[b], tuple(ranks), stride))
     if placement.unplaced:
         found["unplaced"] = [Crossing(None, None, tuple(placement.unplaced), stride)]
-    return found
-
-
-def places_of(placement: Placement) -> dict[tuple[int | None, int | None], list[int]]:
-    """Ranks that have a next stage, by the nodes of both."""
-    column, layout = placement.placed.node, placement.layout
-    stride = layout.strides["pipeline"]
-    span = stride * layout.size("pipeline")
-    found: dict[tuple[int | None, int | None], list[int]] = {}
-    for start in range(0, placement.world, span):
-        for rank in range(start, start + span - stride):
-            found.setdefault((column[rank], column[rank + stride]), []).append(rank)
     return found
 
 
@@ -121,7 +106,7 @@ def far_gpus(placement: Placement) -> tuple[Far, Far]:
     gpu, stride = placement.placed.gpu, placement.layout.strides["pipeline"]
     senders: dict[int, list[int | None]] = {}
     receivers: dict[int, list[int | None]] = {}
-    for (a, b), ranks in placement.keep("stage places", places_of).items():
+    for (a, b), ranks in stage_places(placement).items():
         if a is not None and b is not None and a != b:
             senders.setdefault(a, []).extend(gpu[rank] for rank in ranks)
             receivers.setdefault(b, []).extend(gpu[rank + stride] for rank in ranks)

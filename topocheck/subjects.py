@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
+from typing import TypeVar
 
-from topocheck.engines.layout import Group
+from topocheck.engines.layout import Group, Layout
+from topocheck.kinds import kind_numbers
 from topocheck.placement import Node, Placement
 from topocheck.profiles import without_links
 from topocheck.ranges import first, fold
@@ -22,6 +24,7 @@ __all__ = [
     "Boundary",
     "Load",
     "TensorGroup",
+    "along",
     "between_nodes",
     "crossing_pairs",
     "crossings",
@@ -32,11 +35,14 @@ __all__ = [
     "running",
     "side_by_side",
     "stage_boundaries",
+    "stage_places",
     "tensor_groups",
     "told_by",
     "within_nodes",
     "without_nvlink",
 ]
+
+Entry = TypeVar("Entry")
 
 Places = tuple[int | None, int | None]
 """Nodes of two ranks by position."""
@@ -86,7 +92,7 @@ class Boundary:
 
 
 def tensor_groups(placement: Placement) -> Situations[TensorGroup] | NotApplicable:
-    """TP groups by situation: where they lie on one node, by the node's shape and the GPUs used."""
+    """TP groups by situation: where they lie on one node, by the node's kind and the GPUs used."""
     if placement.layout.size("tensor") == 1:
         return NotApplicable("tensor parallel size is 1")
     return placement.keep("tensor groups", find_tensor_groups)
@@ -94,22 +100,33 @@ def tensor_groups(placement: Placement) -> Situations[TensorGroup] | NotApplicab
 
 def find_tensor_groups(placement: Placement) -> dict[Hashable, list[TensorGroup]]:
     """Sort all TP groups into situations."""
-    column, kinds = placement.placed, node_kinds(placement)
+    column, kinds, layout = placement.placed, kind_numbers(placement), placement.layout
     found: dict[Hashable, list[TensorGroup]] = {}
-    for index, ranks in enumerate(placement.layout.groups("tensor")):
-        places, gpus = members(column.node, ranks), members(column.gpu, ranks)
+    groups = layout.groups("tensor")
+    rows = zip(groups, along(layout, "tensor", column.node), along(layout, "tensor", column.gpu), strict=True)
+    for index, (ranks, places, gpus) in enumerate(rows):
         place = places[0]
-        key: Hashable = index if places.count(None) < len(places) else "unplaced"
         if place is not None and places.count(place) == len(places):
-            kind, load = kinds[place], len(placement.ranks_on[place])
-            key = index if kind is None else (kind, tuple(gpus), load)
+            key: Hashable = kinds[place], gpus
+        else:
+            key = index if places.count(None) < len(places) else "unplaced"
         found.setdefault(key, []).append(TensorGroup(index, ranks))
     return found
 
 
-def node_kinds(placement: Placement) -> list[Hashable]:
-    """Kind of each node."""
-    return placement.keep("node kinds", lambda p: [node.kind for node in p.nodes])
+def along(layout: Layout, axis: str, column: list[Entry]) -> Iterator[tuple[Entry, ...]]:
+    """Entries of a column for the ranks of each group along an axis, in the order of the groups.
+
+    An axis that the engine does not have gives groups of one rank.
+    """
+    stride, size = layout.strides.get(axis, 1), layout.sizes.get(axis, 1)
+    if stride == 1:
+        return zip(*[iter(column)] * size, strict=True)
+    starts = range(0, layout.world, stride * size)
+    blocks = (
+        [column[start + stride * n : start + stride * (n + 1)] for n in range(size)] for start in starts
+    )
+    return chain.from_iterable(zip(*block, strict=True) for block in blocks)
 
 
 def members(column: list[int | None], ranks: Group) -> list[int | None]:
@@ -120,20 +137,20 @@ def members(column: list[int | None], ranks: Group) -> list[int | None]:
 
 
 def loads(placement: Placement) -> Situations[Load]:
-    """Nodes with ranks, by hardware shape, GPUs used and what is known of the list of GPUs."""
+    """Nodes with ranks, by kind."""
     return placement.keep("loads", find_loads)
 
 
 def find_loads(placement: Placement) -> dict[Hashable, list[Load]]:
-    """Sort all nodes that carry ranks into situations."""
-    gpu, kinds = placement.placed.gpu, node_kinds(placement)
+    """Sort all nodes that carry ranks into situations: on nodes of one kind they use like GPUs."""
+    column, kinds, nodes = placement.placed, kind_numbers(placement), placement.nodes
+    gpus: dict[int, tuple[int | None, ...]] = {}
     found: dict[Hashable, list[Load]] = {}
-    alike: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
     for place, ranks in placement.ranks_on.items():
-        gpus = tuple([gpu[rank] for rank in ranks])
-        gpus = alike.setdefault(gpus, gpus)
-        key: Hashable = place if kinds[place] is None else (kinds[place], gpus)
-        found.setdefault(key, []).append(Load(placement.nodes[place], tuple(ranks), gpus))
+        kind = kinds[place]
+        if kind not in gpus:
+            gpus[kind] = tuple([column.gpu[rank] for rank in ranks])
+        found.setdefault(kind, []).append(Load(nodes[place], tuple(ranks), gpus[kind]))
     if placement.unplaced:
         found["unplaced"] = [Load(None, tuple(placement.unplaced), ())]
     return found
@@ -146,6 +163,27 @@ def stage_boundaries(placement: Placement) -> Situations[Boundary] | NotApplicab
     found = placement.keep("boundaries", lambda p: crossing_pairs(p, ("pipeline",)))
     if not found:
         return NotApplicable("neighbouring stages share their node everywhere")
+    return found
+
+
+def stage_places(placement: Placement) -> dict[Places, list[int]]:
+    """Ranks that have a next stage, by the nodes of both."""
+    return placement.keep("stage places", find_stage_places)
+
+
+def find_stage_places(placement: Placement) -> dict[Places, list[int]]:
+    """Neighbours on the same two nodes mostly follow each other."""
+    column, layout = placement.placed.node, placement.layout
+    stride = layout.strides["pipeline"]
+    span = stride * layout.size("pipeline")
+    found: dict[Places, list[int]] = {}
+    for start in range(0, placement.world, span):
+        pairs = zip(column[start : start + span - stride], column[start + stride : start + span], strict=True)
+        first = start
+        for pair, run in groupby(pairs):
+            count = len(list(run))
+            found.setdefault(pair, []).extend(range(first, first + count))
+            first += count
     return found
 
 
