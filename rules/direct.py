@@ -275,7 +275,8 @@ def peers_talk_directly(ask: Ask, node: Node) -> Iterator[Finding]:
     """Bridges and IOMMU leave traffic between devices of one PCIe switch below that switch."""
     ask.know()
     shape, gpus = node.shape, used_gpus(ask.placement, node)
-    places = [shape.hardware.gpus[gpu].pci for gpu in gpus or () if gpu < shape.gpus] if shape else []
+    hardware = shape.hardware.gpus if shape else ()
+    places = [hardware[gpu].pci if gpu < len(hardware) else None for gpu in gpus or ()]
     tree = {part.id for part in shape.hardware.pci} if shape else set()
     if shape is None or gpus is None or not places or not tree.issuperset(places):
         ask.gap(unseen(ask.placement, node), [node.name], AS_ROOT)

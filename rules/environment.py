@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-
-import msgspec
+from collections.abc import Iterator
+from functools import partial
 
 from topocheck.ask import Ask
+from topocheck.kinds import by_kind
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
-from topocheck.rdma import spell
-from topocheck.rule import Evidence, Finding, Situations, rule
+from topocheck.rule import Finding, Situations, rule
+from topocheck.settings import is_listed, setting_kind, settings_of
 
 __all__ = ["RULES"]
 
@@ -26,31 +26,16 @@ IDENTITY_OVERRIDES = (
 
 
 def environments(placement: Placement) -> Situations[Node]:
-    """Nodes by what is known of their variables."""
-    found: dict[Hashable, list[Node]] = {}
-    for node in placement.nodes:
-        key: Hashable = "unknown"
-        if node.index in placement.facts_by_node:
-            key = node.index
-        elif node.machine is not None and node.machine.environments:
-            key = tuple(map(id, node.machine.environments))
-        found.setdefault(key, []).append(node)
-    return found
+    """Nodes by what sets their variables."""
+    return by_kind(placement, partial(setting_kind, placement), others=True)
 
 
 @rule("ENV007", "nothing overrides identity", over=environments, severity="warning")
 def identity_is_not_overridden(ask: Ask, node: Node) -> Iterator[Finding]:
     """A variable that makes two hosts one, or one two, defeats every check behind it."""
-    found: dict[str, Evidence] = {}
-    for fact in ask.placement.facts_by_node.get(node.index, []):
-        name = fact.value.partition("=")[0]
-        if fact.kind == "env" and name in IDENTITY_OVERRIDES:
-            found.setdefault(fact.value, spell(fact))
-    for raw in node.machine.environments if node.machine else ():
-        for name, value in msgspec.json.decode(raw, type=dict[str, str]).items():
-            if name in IDENTITY_OVERRIDES:
-                found.setdefault(f"{name}={value}", Evidence(source="environment", fact=f"{name}={value}"))
-    if not found and not (node.machine and node.machine.environments):
+    settings = [one for name in IDENTITY_OVERRIDES for one in settings_of(ask.placement, node, name)]
+    found = {str(setting): setting.evidence for setting in settings}
+    if not found and not is_listed(node):
         supply = "topocheck probe in the job's own processes"
         ask.gap("variables of the ranks", [node.name], supply, part="environment")
         return

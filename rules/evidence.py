@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from topocheck.ask import Ask
+from topocheck.kinds import per_node
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, each, read_at, rule, the
@@ -130,9 +131,10 @@ def said(node: Node, place: int) -> bool:
 
 def seen_nodes(placement: Placement) -> Situations[Node]:
     """Nodes with evidence, those without a contradiction as one situation."""
+    at_odds = per_node(placement, contradictions)
     seen = [node for node in placement.nodes if node.machine is not None]
-    found: dict[Hashable, list[Node]] = {node.index: [node] for node in seen if contradictions(node)}
-    settled = [node for node in seen if not contradictions(node)]
+    found: dict[Hashable, list[Node]] = {node.index: [node] for node in seen if at_odds[node.index]}
+    settled = [node for node in seen if not at_odds[node.index]] if found else seen
     return {**({"settled": settled} if settled else {}), **found}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
 
 from topocheck.ask import NVLINK, TOPO, Ask, Device
-from topocheck.domain import shares_clique
+from topocheck.domain import covers, shares_clique
 from topocheck.kinds import kinds
 from topocheck.models import nvlinks_by_design, spans_hosts
 from topocheck.placement import Node, Placement
@@ -66,9 +66,9 @@ def domains(node: Node) -> dict[tuple[str, int], Fabric]:
 
 
 def all_told(node: Node) -> bool:
-    """Every report of a node has cluster UUID and clique."""
+    """Every report of a node has cluster UUID and clique, and none of its GPUs is without one."""
     found = [fabric.cluster_uuid is not None and fabric.clique is not None for fabric, _ in reports(node)]
-    return bool(found) and all(found)
+    return bool(found) and all(found) and covers(node, range(len(node.machine.gpus) if node.machine else 0))
 
 
 def not_ready(fabric: Fabric) -> bool:

@@ -240,13 +240,17 @@ def copies(placement: Placement) -> Situations[Copy] | NotApplicable:
 
 def sort_copies(placement: Placement, replicas: Lines, fits: int) -> dict[Hashable, list[Copy]]:
     """Copies by whether they lie on as many nodes as they need."""
-    found: dict[Hashable, list[Copy]] = {}
+    column = placement.placed.node
+    whole: list[Copy] = []
+    found: dict[Hashable, list[Copy]] = {"whole": whole}
     for index, ranks in enumerate(replicas):
-        places = dict.fromkeys(members(placement.placed.node, ranks))
+        places = dict.fromkeys(members(column, ranks))
         known = tuple([place for place in places if place is not None])
-        well = len(known) == len(places) <= fits
-        found.setdefault("whole" if well else index, []).append(Copy(index, ranks, known, fits))
-    return found
+        if len(known) == len(places) <= fits:
+            whole.append(Copy(index, ranks, known, fits))
+        else:
+            found[index] = [Copy(index, ranks, known, fits)]
+    return found if whole else {key: alike for key, alike in found.items() if alike}
 
 
 @rule("GR003", "a replica that fits in whole nodes does not straddle them", over=copies, severity="warning")

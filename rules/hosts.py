@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import compress
 
 from topocheck.ask import Ask
 from topocheck.inventory import Machine
+from topocheck.kinds import per_node
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
 from topocheck.snapshot import At, Edge
-from topocheck.traffic import flows
+from topocheck.traffic import Flow, flows
 
 __all__ = ["RULES", "shared_gpus", "shared_name"]
 
@@ -52,7 +54,8 @@ def suspects(placement: Placement) -> set[int]:
     found |= {
         placement.node_of[seen.machine] for seen in placement.seen.edges if seen.machine in placement.node_of
     }
-    return found | {node.index for node in placement.nodes if node.machine and node.machine.two_uuids}
+    doubly = per_node(placement, lambda node: bool(node.machine and node.machine.two_uuids))
+    return found.union(compress(range(len(doubly)), doubly))
 
 
 @rule("ID005", "each host is one machine", over=hosts, severity="error")
@@ -78,21 +81,22 @@ def host_is_one_machine(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.gap("UUIDs of the GPUs, which no two machines share", [node.name], supply, part="gpus")
 
 
-def pairs_of(
-    placement: Placement, node: Node, pairs: Sequence[tuple[str, int, int]]
-) -> dict[Pair, list[str]]:
+def pairs_by_node(
+    placement: Placement, pairs: Iterable[tuple[str, int, int]]
+) -> dict[int, dict[Pair, list[str]]]:
     """What each pair of machines shares; a pair is told at the later of its nodes."""
-    found: dict[Pair, list[str]] = {}
+    found: dict[int, dict[Pair, list[str]]] = {}
     for shared, a, b in pairs:
         places = [placement.node_of[index] for index in (a, b) if index in placement.node_of]
-        if places and max(places) == node.index:
-            found.setdefault((a, b), []).append(shared)
+        if places:
+            found.setdefault(max(places), {}).setdefault((a, b), []).append(shared)
     return found
 
 
 def one_gpu_on_two_hosts(placement: Placement, node: Node) -> Iterator[Finding]:
     """A UUID is burnt into one GPU, so two hosts that show it are one, or a capture is of another."""
-    for pair, uuids in pairs_of(placement, node, placement.inventory.twice).items():
+    twice = placement.keep("GPUs on two hosts", lambda p: pairs_by_node(p, p.inventory.twice))
+    for pair, uuids in twice.get(node.index, {}).items():
         yield shared_gpus(uuids, *(placement.inventory.machines[index] for index in pair))
 
 
@@ -111,7 +115,8 @@ def shared_gpus(uuids: Sequence[str], a: Machine, b: Machine) -> Finding:
 
 def one_name_of_two_hosts(placement: Placement, node: Node) -> Iterator[Finding]:
     """Evidence was joined by a name that two hosts have: nobody knows of which of them it is."""
-    for pair, names in pairs_of(placement, node, placement.inventory.names.ambiguous).items():
+    shared = placement.keep("names of two hosts", lambda p: pairs_by_node(p, p.inventory.names.ambiguous))
+    for pair, names in shared.get(node.index, {}).items():
         yield shared_name(names[0], *(placement.inventory.machines[index] for index in pair))
 
 
@@ -150,11 +155,7 @@ def one_bus_with_two_uuids(node: Node) -> Iterator[Finding]:
 
 def local_transport_to_far_rank(placement: Placement, node: Node) -> Iterator[Finding]:
     """P2P/IPC or shared memory between ranks of two hosts: the library takes two hosts for one."""
-    far = [
-        flow
-        for flow in flows(placement)
-        if flow.near is node and flow.between_nodes and flow.edge.via in LOCAL and not spans_hosts(flow.edge)
-    ]
+    far = placement.keep("local transport between nodes", far_flows).get(node.index)
     if far:
         edges = dict.fromkeys(map(str, far))
         names = dict.fromkeys(str(end) for flow in far for end in flow.nodes)
@@ -170,9 +171,28 @@ def local_transport_to_far_rank(placement: Placement, node: Node) -> Iterator[Fi
         )
 
 
+def far_flows(placement: Placement) -> dict[int, list[Flow]]:
+    """Edges between nodes that ran over what stays in one machine, by the node of the near end."""
+    found: dict[int, list[Flow]] = {}
+    for flow in flows(placement):
+        if flow.between_nodes and flow.edge.via in LOCAL and not spans_hosts(flow.edge) and flow.near:
+            found.setdefault(flow.near.index, []).append(flow)
+    return found
+
+
 def spans_hosts(edge: Edge) -> bool:
     """Its transport reaches over hosts: multi-node NVLink."""
     return "MNNVL" in edge.how
+
+
+def local_edges(placement: Placement) -> dict[int, list[Edge]]:
+    """Edges over what stays in one machine, by the node that logged them."""
+    found: dict[int, list[Edge]] = {}
+    for seen in placement.seen.edges:
+        place = placement.node_of.get(seen.machine)
+        if place is not None and seen.edge.via in LOCAL and not spans_hosts(seen.edge):
+            found.setdefault(place, []).append(seen.edge)
+    return found
 
 
 def two_hosts_under_one_name(ask: Ask, node: Node) -> Iterator[Finding]:
@@ -181,14 +201,7 @@ def two_hosts_under_one_name(ask: Ask, node: Node) -> Iterator[Finding]:
     if machine is None or any(gpu.bus or gpu.uuid for gpu in machine.gpus):
         return
     devices: dict[tuple[str, str], dict[int, At | None]] = {}
-    for seen in ask.placement.seen.edges:
-        edge = seen.edge
-        if (
-            ask.placement.node_of.get(seen.machine) != node.index
-            or edge.via not in LOCAL
-            or spans_hosts(edge)
-        ):
-            continue
+    for edge in ask.placement.keep("edges of local transport", local_edges).get(node.index, ()):
         for rank, device in ((edge.src, edge.src_dev), (edge.dst, edge.dst_dev)):
             if edge.comm is not None and device is not None and ":" not in device:
                 devices.setdefault((edge.comm, device), {}).setdefault(rank, edge.at)

@@ -281,7 +281,7 @@ def rank_on_its_node(ask: Ask, column: Column) -> Iterator[Finding]:
     ask.rest_on(column.basis)
     yield from driver_without_rank(ask)
     predicted = placement.columns["predicted"]
-    if column is predicted and predicted.complete:
+    if predicted.complete and (column is predicted or column.node == predicted.node):
         return
     if not predicted.complete:
         why = placement.facts.refusal

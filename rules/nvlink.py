@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from topocheck.ask import NVLINK, Ask
+from topocheck.domain import covers
 from topocheck.hardware import Link, Shape
 from topocheck.kinds import kinds
 from topocheck.models import has_fabric, in_a_rack, nvlinks_by_design
@@ -202,6 +203,9 @@ def fabric_is_ready(ask: Ask, load: Load) -> Iterator[Finding]:
             ask.gap(
                 "status of the NVLink fabric", [node.name], "nvidia-smi -q, given as NODE=FILE", part="fabric"
             )
+    if reports and not covers(node, load.gpus):
+        need = "state of the NVLink fabric of each GPU"
+        ask.gap(need, [node.name], "nvidia-smi -q, given as NODE=FILE", part="fabric")
     if wrong:
         yield Finding(
             message=f"the NVLink fabric of {node} is not ready: {'; '.join(wrong)}. CUDA does not start, or "

@@ -19,8 +19,8 @@ from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situation
 from topocheck.subjects import (
     INNER,
     Boundary,
+    along,
     every_rank_told,
-    members,
     replica_of,
     stage_boundaries,
     stage_places,
@@ -271,13 +271,16 @@ def inverted(placement: Placement) -> Situations[Placement] | NotApplicable:
 @rule("PP008", "TP inside, PP outside", over=inverted, severity="error")
 def order_is_inside_out(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Stages share a node while TP groups cross nodes: an exchange of stages would cure both."""
-    column, size = placement.placed, placement.layout.size("tensor")
+    column, layout = placement.placed, placement.layout
+    size = layout.size("tensor")
     ask.rest_on(column.basis)
     if placement.unplaced:
         ask.rank_gap(placement.unplaced)
     swapped = []
-    for ranks in placement.layout.groups("tensor"):
-        places = sorted({place for place in members(column.node, ranks) if place is not None})
+    for ranks, row in zip(layout.groups("tensor"), along(layout, "tensor", column.node), strict=True):
+        if row.count(row[0]) == len(row):
+            continue
+        places = sorted({place for place in row if place is not None})
         if len(places) > 1 and all(
             hosts_stages(placement, place) and len(placement.ranks_on[place]) >= size for place in places
         ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from topocheck.ask import Ask
@@ -20,7 +20,7 @@ from topocheck.rdma import rdma_kind, that_may_use
 from topocheck.remedy import Remedy, Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule
 from topocheck.settings import Setting, is_unset, setting_kind, settings_of
-from topocheck.snapshot import Port
+from topocheck.snapshot import NicShape, Port
 from topocheck.sockets import GLOO, NCCL, Trouble, sockets_of, trouble_kind
 from topocheck.subjects import within_nodes
 
@@ -67,6 +67,8 @@ class Ports:
     """There are others: InfiniBand, or of a layer that is not shown."""
     sure: bool
     """The job needs all of them. Otherwise they are all that the node has."""
+    vague: list[str]
+    """Devices with a port that may speak RoCE or not: no layer of it is shown, or no port at all."""
 
 
 def ports_of(placement: Placement, node: Node) -> Ports | None:
@@ -88,7 +90,7 @@ def ports_of(placement: Placement, node: Node) -> Ports | None:
         for port in state.ports
         if port.gids is not None
     }
-    ports = Ports({}, others=False, sure=sure)
+    ports = Ports({}, others=False, sure=sure, vague=vague(hcas, nics, tables.keys()))
     others = False
     for hca in hcas:
         shown = {port.port: port for port in hca.ports}
@@ -103,7 +105,19 @@ def ports_of(placement: Placement, node: Node) -> Ports | None:
             else:
                 others = True
     whole = sure or machine.coverage.nics == "all" or bool(ports.roce)
-    return Ports(ports.roce, others, sure) if whole else None
+    return Ports(ports.roce, others, sure, ports.vague) if whole else None
+
+
+def vague(hcas: Sequence[Hca], nics: Sequence[NicShape], tables: Collection[tuple[int, int]]) -> list[str]:
+    """Devices that show no port, or of one that is not down neither layer nor GIDs."""
+    found = []
+    for hca in hcas:
+        known = {number for nic, number in tables if nic == hca.nic}
+        blank = [port for port in hca.ports if port.layer is None and port.port not in known]
+        open_ = any(is_up(port) is not False for port in blank) or not (hca.ports or known)
+        if open_ and nics[hca.nic].kind not in NO_ROCE:
+            found.append(hca.name)
+    return found
 
 
 @rule("NET004", "a usable RoCE v2 GID is at the index in use", over=networked, severity="error")
@@ -116,6 +130,10 @@ def gid_is_usable(ask: Ask, node: Node) -> Iterator[Finding]:
         supply = "ibv_devinfo -v and show_gids, given as NODE=FILE, or topocheck probe on every node"
         ask.gap("RDMA devices and their GIDs", [node.name], supply, part="nics")
         return
+    if ports.vague:
+        need = f"the link layer of {first(ports.vague, 4)}"
+        supply = "ibstat, given as NODE=FILE, or topocheck probe on every node"
+        ask.gap(need, [node.name], supply, part="nics")
     if not ports.roce:
         return
     values = settings_of(placement, node, INDEX)

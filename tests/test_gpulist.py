@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from topocheck.gpulist import GpuList
-from topocheck.snapshot import GpuId, MigDevice, Platform
+from topocheck.gpulist import GpuList, NicList
+from topocheck.snapshot import GpuId, MigDevice, NicId, Platform
 
 GPUS = (
     GpuId(uuid="GPU-0a", bus="0000:18:00.0", nvml=0, scope="host", serial="165", module=1, minor=0),
@@ -22,6 +22,12 @@ def test_a_list_gives_back_every_field_of_every_gpu() -> None:
     assert packed[-1] == GPUS[-1]
     assert len(packed) == 3
     assert GPUS[1] in packed
+
+
+def test_a_list_of_devices_gives_back_every_device() -> None:
+    nics = (NicId(name="mlx5_0", bus="0000:1a:00.0", guid="b83f:d203:0012:a38e"), NicId(name="mlx5_1"))
+    assert tuple(NicList(nics)) == nics
+    assert NicList(nics)[1] == nics[1]
 
 
 def test_a_place_beyond_the_list_is_an_error() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from math import comb
 from types import MappingProxyType
 
 from topocheck.hostnames import short_name
@@ -21,10 +21,13 @@ from topocheck.plan import NodeRange, Plan
 __all__ = ["Binding", "assume", "bind", "expected_nodes"]
 
 MOST_ORDERS = 720
-"""Orders of interchangeable hosts that are tried; beyond, the order counts as unknown."""
+"""Distinct orders that are tried; where there are more, none is, and the order counts as unknown."""
 
-MOST_SEATS = 100
-"""Hosts of several kinds beyond which orders are not listed at all."""
+UNCOUNTED = 10**9
+"""So many orders are as good as any larger number of them."""
+
+MOST_PLACES = 72_000
+"""Places in all orders together that are tried: a job of many nodes takes longer in each."""
 
 Order = tuple[int | None, ...]
 """Machine index at each place of the plan; None where no host is known for it."""
@@ -49,8 +52,8 @@ class Binding:
     """Machines that carry no rank and have no place."""
     orders: list[Order] = field(default_factory=list)
     """Distinct orders that the evidence allows, the one in `order` first; one if it is settled."""
-    too_many: bool = False
-    """There are more orders than were tried."""
+    too_many: int = 0
+    """Number of orders where there are more than can be tried; 0 where all were."""
     loose: frozenset[int] = frozenset()
     """Places that the nodes in `names` may have in another order, which only Ray knows."""
 
@@ -167,7 +170,8 @@ def bind_numbers(
     waiting = [index for index in active if index in free]
     if len(waiting) > len(places):
         binding.extra, waiting = waiting[len(places) :], waiting[: len(places)]
-    idle = [index for index in free if index not in set(active)]
+    busy = set(active)
+    idle = [index for index in free if index not in busy]
     if len(idle) > len(places) - len(waiting):
         binding.unused, idle = idle, []
     if waiting or idle:
@@ -218,10 +222,12 @@ def assume(binding: Binding, machines: list[Machine], hosts: list[int], places: 
     kinds = {seat: kind_of(machines, seat) for seat in seats}
     orders = [seats]
     if len(set(kinds.values())) > 1:
-        many = len(seats) > MOST_SEATS
-        orders = [seats] if many else list(islice(distinct_orders(seats, kinds), MOST_ORDERS + 1))
-        binding.too_many = many or len(orders) > MOST_ORDERS
-    for order in orders[:MOST_ORDERS]:
+        possible = count_orders([kinds[seat] for seat in seats])
+        if possible > MOST_ORDERS or possible * len(seats) > MOST_PLACES:
+            binding.too_many = possible
+        else:
+            orders = list(distinct_orders(seats, kinds))
+    for order in orders:
         full = list(binding.order)
         for at, host in zip(places, order, strict=True):
             full[at] = host
@@ -232,7 +238,7 @@ def assume(binding: Binding, machines: list[Machine], hosts: list[int], places: 
 
 
 def kind_of(machines: list[Machine], seat: int | None) -> object:
-    """Hosts of one kind are interchangeable: same hardware, fabric, numbering and variables.
+    """Hosts of one kind are interchangeable: same hardware, fabric, numbering, variables, ports and RDMA.
 
     A host whose log was read is a kind of its own.
     """
@@ -242,8 +248,20 @@ def kind_of(machines: list[Machine], seat: int | None) -> object:
     fabric = tuple((entry.cluster_uuid, entry.clique, entry.state) for entry, _ in machine.fabric)
     known = machine.host.boot_id is not None
     own = seat if machine.observed else None
-    shape = id(machine.shape), machine.numbering
+    ports = tuple([id(state.ports) for state, _ in machine.states])
+    shape = id(machine.shape), machine.numbering, ports, tuple(map(id, machine.verbs))
     return shape, fabric, machine.coverage, machine.environments, known, own
+
+
+def count_orders(kinds: Sequence[object]) -> int:
+    """Number of orders of hosts of these kinds that differ by more than an exchange within one kind."""
+    count, placed = 1, 0
+    for number in Counter(kinds).values():
+        placed += number
+        count *= comb(placed, number)
+        if count > UNCOUNTED:
+            return UNCOUNTED
+    return count
 
 
 def distinct_orders(seats: list[int | None], kinds: dict[int | None, object]) -> Iterator[list[int | None]]:

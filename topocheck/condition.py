@@ -7,10 +7,10 @@ is equal on most hosts and kept once.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from topocheck.snapshot import Clock, Condition, GpuCondition, Netdev, RankClaim
@@ -67,8 +67,7 @@ class Strayed(NamedTuple):
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(Struct, frozen=True, kw_only=True, gc=False):
     """One view of what changes by itself on a host."""
 
     idle: tuple[int, ...]

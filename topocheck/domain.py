@@ -16,6 +16,7 @@ from topocheck.snapshot import JobFact
 
 __all__ = [
     "all_in_one_domain",
+    "covers",
     "domain_of",
     "domains_of",
     "in_one_domain",
@@ -26,6 +27,15 @@ __all__ = [
 
 ZERO = "0" * 32
 COMPLETED = "completed"
+
+
+def covers(node: Node, gpus: Sequence[int | None]) -> bool:
+    """The fabric reports of a node are about all of these GPUs, as far as it is known which they are."""
+    reports = node.machine.fabric if node.machine is not None else ()
+    if any(not fabric.gpus and not fabric.unnamed for fabric, _ in reports):
+        return True
+    shown = {ties[gpu] if ties else gpu for fabric, ties in reports for gpu in fabric.gpus}
+    return shown.issuperset(gpu for gpu in gpus if gpu is not None)
 
 
 def domain_of(node: Node) -> str | bool | None:

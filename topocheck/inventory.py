@@ -15,7 +15,7 @@ import msgspec
 from topocheck.claims import ClaimColumns, enter, tied
 from topocheck.condition import reduced
 from topocheck.freshness import Admission, Stale
-from topocheck.gpulist import GpuList
+from topocheck.gpulist import GpuList, NicList
 from topocheck.hardware import Shape
 from topocheck.hostnames import HostNames
 from topocheck.machine import Machine
@@ -213,7 +213,7 @@ class Inventory:
             one(snapshot.coverage, snapshot.coverage),
             one(snapshot.software, snapshot.software),
             faults=snapshot.faults,
-            nics=identity.nics,
+            nics=NicList(identity.nics),
             sources=one(sources, sources),
             numbering=one(numbers, numbers),
             sliced=one(slices, slices),
@@ -330,7 +330,7 @@ class Inventory:
         machine.coverage = join_coverage(machine.coverage, snapshot.coverage)
         machine.software = join_software(machine, snapshot.software, at)
         machine.faults += snapshot.faults
-        machine.nics = join_nics(machine.nics, snapshot.identity.nics)
+        machine.nics = NicList(join_nics(tuple(machine.nics), snapshot.identity.nics))
         machine.sources += tuple(s.name for s in snapshot.sources if s.name not in machine.sources)
         if seen is not None and machine.shape is not None:
             snapshot = machine.shape.renumbered(snapshot, seen)

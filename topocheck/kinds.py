@@ -88,14 +88,14 @@ def per_node(placement: Placement, ask: Callable[[Node], Answer]) -> list[Answer
 def find_kinds(placement: Placement) -> list[list[Node]]:
     """Sort all expected nodes into kinds."""
     gpu, told, ranks_on = placement.placed.gpu, placement.facts_by_node, placement.ranks_on
-    limits = clock_limits(placement.plan.policy)
+    limits, options = clock_limits(placement.plan.policy), own_options(placement)
     found: dict[Hashable, list[Node]] = {}
     for node in placement.nodes[: placement.expected]:
         machine, ranks = node.machine, ranks_on.get(node.index, ())
         gpus = tuple([gpu[rank] for rank in ranks])
         own = node.index in told or (machine is not None and is_own(machine))
         key: Hashable = node.index if own else None if machine is None else look(machine, limits)
-        found.setdefault((key, gpus, own_options(placement, node)), []).append(node)
+        found.setdefault((key, gpus, options.get(node.index, ())), []).append(node)
     return list(found.values())
 
 

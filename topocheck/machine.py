@@ -43,6 +43,8 @@ class Machine:
     """Fabric as reported, with the map from the snapshot's GPU ordinals to this machine's."""
     environments: tuple[bytes, ...] = ()
     """Variables common to its ranks, encoded; equal bytes are one object over all machines."""
+    listed: tuple[bytes, ...] = ()
+    """Those of `environments` that views of its ranks show: what is not in one, some rank does not have."""
     observed: tuple[tuple[Observed, list[int] | None], ...] = ()
     """What the running job showed, with the map from the snapshot's GPU ordinals to this machine's."""
     states: tuple[tuple[NodeState, list[int] | None], ...] = ()
@@ -55,7 +57,7 @@ class Machine:
     """Means of RDMA, each with its scope; equal ones are one object over all machines."""
     files: tuple[NcclFile, ...] = ()
     """Files that NCCL reads."""
-    nics: tuple[NicId, ...] = ()
+    nics: Sequence[NicId] = ()
     """RDMA devices by name, with bus and GUID as far as any view shows them."""
     model: tuple[ModelFiles, ...] = ()
     """Files of the model; equal ones are one object over all machines."""
@@ -73,8 +75,8 @@ class Machine:
     """What launchers say of it as a node or pod, where that is no rank of a process."""
     numbering: tuple[int | None, ...] = ()
     """NVML index of each GPU as an unrestricted process counts; None where it is not shown."""
-    sliced: tuple[int, ...] = ()
-    """Ordinals of GPUs that are divided into MIG slices."""
+    sliced: tuple[int | None, ...] = ()
+    """Number of MIG slices of each GPU, None where it is not known."""
     untied: tuple[tuple[int, int], ...] = ()
     """Pairs of ordinals that may be one GPU: two views name them by different means."""
     twins: dict[int, int] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from topocheck.inventory import Machine
@@ -83,12 +84,13 @@ def split_nodes(placement: Placement, what: Callable[[Node], Value | None]) -> S
             silent += members
         else:
             by_value.setdefault(value, []).extend(members)
-    groups = sorted(
-        by_value.items(), key=lambda entry: (-len(entry[1]), min(node.index for node in entry[1]))
-    )
-    return Split(tuple((value, in_order(nodes)) for value, nodes in groups), in_order(silent))
+    groups = [(value, in_order(placement, nodes)) for value, nodes in by_value.items()]
+    groups.sort(key=lambda entry: (-len(entry[1]), entry[1][0].index))
+    return Split(tuple(groups), in_order(placement, silent))
 
 
-def in_order(nodes: list[Node]) -> tuple[Node, ...]:
-    """Nodes in the plan's order."""
-    return tuple(sorted(nodes, key=lambda node: node.index))
+def in_order(placement: Placement, nodes: list[Node]) -> tuple[Node, ...]:
+    """Nodes in the plan's order. Mostly they are all that it expects."""
+    if len(nodes) == placement.expected:
+        return placement.nodes[: placement.expected]
+    return tuple(sorted(nodes, key=attrgetter("index")))

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from topocheck.domain import domain_of, in_one_domain
+from topocheck.kinds import kinds
 from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
 from topocheck.profiles import tensor_domain
@@ -35,11 +36,10 @@ class Reliance:
 
 def relying(placement: Placement) -> Situations[Reliance] | NotApplicable:
     """Groups and boundaries that need one domain of several nodes."""
-    nodes = placement.nodes[: placement.expected]
     inside = within_nodes(placement)
     if inside is not None:
         return inside
-    spans = {spans_hosts(model) for node in nodes for model in node.models}
+    spans = {spans_hosts(model) for alike in kinds(placement) for model in alike[0].models}
     if spans == {False}:
         return NotApplicable("no GPU of the job can share an NVLink domain with another node")
     return placement.keep("reliances", find_reliances) or NotApplicable(

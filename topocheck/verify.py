@@ -11,7 +11,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
 import msgspec
@@ -89,8 +89,8 @@ def run_rules(rules: Sequence[Rule[Any]], placement: Placement, terms: Terms = N
             # What is borne in one order of the nodes and not in another counts.
             answers = [run_rule(rule, variant, results, NO_TERMS) for variant in variants]
         result = fold_orders(answers)
-        if placement.order_unknown and result.verdict in ("pass", "fail"):
-            result = undecided(result)
+        if placement.orders_untried and result.verdict in ("pass", "fail"):
+            result = undecided(result, untried(placement.orders_untried))
         results.append(result)
     return results
 
@@ -217,12 +217,21 @@ def shared(ask: Ask, members: Sequence[Any]) -> list[Gap]:
     # Situations are kept, and many rules are asked over the same: their nodes are looked up once.
     kept = ask.placement.keep("homes", lambda _: dict[int, tuple[Sequence[Any], tuple[str, ...]]]())
     if id(members) not in kept:
-        kept[id(members)] = members, tuple(dict.fromkeys(home(ask.placement, each) for each in members))
-    homes = kept[id(members)][1]
+        kept[id(members)] = members, homes(ask.placement, members)
+    names = kept[id(members)][1]
     return [
-        replace(gap, about=tuple(dict.fromkeys((*gap.about, *homes)))) if first in gap.about else gap
+        replace(gap, about=tuple(dict.fromkeys((*gap.about, *names)))) if first in gap.about else gap
         for gap in ask.gaps
     ]
+
+
+def homes(placement: Placement, members: Sequence[Any]) -> tuple[str, ...]:
+    """Names of the nodes of many subjects, each once."""
+    if all(map(isinstance, members, repeat(Node))):
+        names: Iterable[str] = [member.name for member in members]
+    else:
+        names = [home(placement, member) for member in members]
+    return tuple(dict.fromkeys(names))
 
 
 def home(placement: Placement, member: Any) -> str:
@@ -320,9 +329,12 @@ def severities(result: RuleResult) -> frozenset[str]:
     return frozenset(finding.severity or result.rule.severity for finding in result.findings)
 
 
-def undecided(result: RuleResult) -> RuleResult:
-    """It holds in some orders of the nodes and not in others."""
+def untried(orders: int) -> Gap:
+    """Why an answer under one order of the nodes says nothing of the others."""
+    return replace(ORDER, need=f"{ORDER.need}: unlike hosts may stand in {orders:,} orders, too many to try")
+
+
+def undecided(result: RuleResult, gap: Gap = ORDER) -> RuleResult:
+    """It holds in some orders of the nodes and not in others, or nobody knows."""
     subjects = max(1, result.passed + result.failed + result.unknown)
-    return RuleResult(
-        result.rule, "unknown", unknown=subjects, gaps=[*result.gaps, ORDER], basis=result.basis
-    )
+    return RuleResult(result.rule, "unknown", unknown=subjects, gaps=[*result.gaps, gap], basis=result.basis)
