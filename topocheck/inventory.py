@@ -18,6 +18,7 @@ from topocheck.freshness import Admission, Stale
 from topocheck.gpulist import GpuList, NicList
 from topocheck.hardware import Shape
 from topocheck.hostnames import HostNames
+from topocheck.likeness import look
 from topocheck.machine import Machine
 from topocheck.merge import (
     join_coverage,
@@ -196,7 +197,7 @@ class Inventory:
                 (seen, [twins.get((index, gpu), gpu) for gpu in (ties or whole)])
                 for seen, ties in machine.observed
             )
-            machine.twins = {}
+            machine.twins, machine.look = {}, ()
 
     def _create(self, snapshot: Snapshot) -> int:
         """A host seen for the first time: the common, fast path.
@@ -244,6 +245,9 @@ class Inventory:
             machine.node_claims += (snapshot.node_claim,)
         if snapshot.ranks:
             self._claim(index, snapshot.ranks, ties)
+        # Now, while all of it is at hand: to go through thousands of machines once more takes longer.
+        seen = look(machine)
+        machine.look = self._equal.setdefault(seen, seen)
 
     def _circumstances(self, machine: Machine, snapshot: Snapshot, ties: list[int] | None) -> None:
         """State, limits, means of RDMA, files and age of one view."""

@@ -7,10 +7,9 @@ its GPUs, or two sources that contradict each other make a node a kind of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
-from topocheck.condition import NodeState
-from topocheck.machine import Machine
+from topocheck.likeness import LARGE_SKEW_S, OWN, SKEW_S, USUAL_LIMITS, look
 from topocheck.placement import Node, Placement
 from topocheck.plan import Policy
 from topocheck.settings import own_options
@@ -18,10 +17,6 @@ from topocheck.settings import own_options
 __all__ = ["by_kind", "clock_limits", "kind_numbers", "kinds", "per_node", "with_strays"]
 
 Answer = TypeVar("Answer")
-
-SKEW_S, LARGE_SKEW_S = 1.0, 30.0
-"""From where on times of two hosts mislead readers of logs, where policy does not say, and where rendezvous
-and certificates fail."""
 
 
 def clock_limits(policy: Policy) -> tuple[float, float]:
@@ -89,62 +84,13 @@ def find_kinds(placement: Placement) -> list[list[Node]]:
     """Sort all expected nodes into kinds."""
     gpu, told, ranks_on = placement.placed.gpu, placement.facts_by_node, placement.ranks_on
     limits, options = clock_limits(placement.plan.policy), own_options(placement)
+    usual = limits == USUAL_LIMITS
     found: dict[Hashable, list[Node]] = {}
     for node in placement.nodes[: placement.expected]:
         machine, ranks = node.machine, ranks_on.get(node.index, ())
         gpus = tuple([gpu[rank] for rank in ranks])
-        own = node.index in told or (machine is not None and is_own(machine))
-        key: Hashable = node.index if own else None if machine is None else look(machine, limits)
+        key: Hashable = None if machine is None else (usual and machine.look) or look(machine, limits)
+        if node.index in told or key == OWN:
+            key = node.index
         found.setdefault((key, gpus, options.get(node.index, ())), []).append(node)
     return list(found.values())
-
-
-def is_own(machine: Machine) -> bool:
-    """It shows something that no other machine does."""
-    return bool(
-        machine.observed
-        or machine.conflicts
-        or machine.two_uuids
-        or machine.twins
-        or any(state.busy or state.strayed for state, _ in machine.states)
-    )
-
-
-def look(machine: Machine, limits: tuple[float, ...]) -> tuple[Any, ...]:
-    """What rules see of a machine; of equal parts one object is kept over all machines."""
-    return (
-        None if machine.shape is None else id(machine.shape.alike),
-        id(machine.software),
-        id(machine.coverage),
-        id(machine.numbering),
-        id(machine.fabric),
-        tuple(map(id, machine.environments)),
-        tuple(map(id, machine.listed)),
-        tuple(map(id, machine.limits_alike)),
-        len({limits.container for limits in machine.limits}),
-        tuple(map(id, machine.verbs)),
-        tuple(map(id, machine.model)),
-        tuple([state_key(state, ties, limits) for state, ties in machine.states]),
-        tuple([(file.path, file.kind, file.exists, *file.settings.items()) for file in machine.files]),
-        machine.plugins,
-        machine.faults,
-        machine.sliced,
-        machine.named_models,
-        machine.untied,
-        machine.has_claims,
-        len(machine.gpus),
-    )
-
-
-def state_key(state: NodeState, ties: list[int] | None, limits: tuple[float, ...]) -> tuple[Any, ...]:
-    """What rules see of one view of a machine's state; of a clock's error, which limits it exceeds."""
-    error = None if state.clock is None else state.clock.error_seconds
-    return (
-        id(state.idle),
-        state.matched,
-        id(state.ports),
-        id(state.netdevs),
-        None if state.clock is None else state.clock.synchronised,
-        None if error is None else tuple([error > limit for limit in limits]),
-        None if ties is None else tuple(ties),
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from topocheck.condition import NodeState
 from topocheck.hardware import Shape
@@ -83,6 +84,8 @@ class Machine:
     """Ordinals that a later view showed to be the GPU of a lower ordinal, with that one."""
     two_uuids: tuple[Conflict, ...] = ()
     """One bus id with two UUIDs under one boot id."""
+    look: tuple[Any, ...] = field(default=(), init=False)
+    """What rules see of it (`topocheck.likeness`), one object for those that look alike; () is not said."""
 
     @property
     def name(self) -> str:
