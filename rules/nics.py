@@ -160,6 +160,8 @@ def same_nics(ask: Ask, placement: Placement) -> Iterator[Finding]:
 def short_of_policy(placement: Placement, sets: Mapping[int, NicSet]) -> Iterator[Finding]:
     """Nodes with fewer NICs than policy expects, or without one of its rails."""
     policy, by_view = placement.plan.policy, dict[NicSet, list[Node]]()
+    if policy.expect_nics is None and not policy.expect_rails:
+        return
     for node in placement.nodes[: placement.expected]:
         if node.machine is not None and (own := sets.get(id(node.machine))) is not None:
             by_view.setdefault(own, []).append(node)

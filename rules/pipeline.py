@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from topocheck.ask import Ask, Device
@@ -16,6 +16,7 @@ from topocheck.profiles import distances_from, hides_distances
 from topocheck.ranges import first, fold
 from topocheck.rdma import Rdma, rdma_of
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
+from topocheck.stagelinks import stage_pairs
 from topocheck.subjects import (
     INNER,
     Boundary,
@@ -23,7 +24,6 @@ from topocheck.subjects import (
     every_rank_told,
     replica_of,
     stage_boundaries,
-    stage_places,
     tensor_groups,
     told_by,
 )
@@ -200,23 +200,31 @@ def boundary_ends(placement: Placement) -> Situations[End] | NotApplicable:
 
 def find_ends(placement: Placement) -> dict[Hashable, list[End]]:
     """Ranks with a neighbour stage on another node, grouped by node and then by situation."""
-    column, nodes, kinds = placement.placed, placement.nodes, kind_numbers(placement)
+    nodes, kinds = placement.nodes, kind_numbers(placement)
     stride = placement.layout.strides["pipeline"]
-    ends: dict[int, list[int]] = {}
-    for (a, b), ranks in stage_places(placement).items():
-        if a is None or b is None or a == b:
-            continue
-        if in_one_domain(placement, (nodes[a], nodes[b])) is not True:
-            ends.setdefault(a, []).extend(ranks)
-            ends.setdefault(b, []).extend([rank + stride for rank in ranks])
+    sides: dict[int, list[tuple[Sequence[int], tuple[int | None, ...]]]] = {}
+    for pair in stage_pairs(placement):
+        if pair.in_domain is not True:
+            sides.setdefault(pair.a, []).append((pair.ranks, pair.lower))
+            sides.setdefault(pair.b, []).append(([rank + stride for rank in pair.ranks], pair.upper))
     found: dict[Hashable, list[End]] = {}
-    for place in sorted(ends):
-        own = tuple(sorted(set(ends[place])))
-        gpus = tuple([column.gpu[rank] for rank in own])
-        found.setdefault((kinds[place], gpus), []).append(End(nodes[place], own))
+    for place in sorted(sides):
+        ranks, gpus = united(sides[place])
+        found.setdefault((kinds[place], gpus), []).append(End(nodes[place], ranks))
     if placement.unplaced:
         found["unplaced"] = [End(None, tuple(placement.unplaced))]
     return found
+
+
+def united(
+    sides: Sequence[tuple[Sequence[int], tuple[int | None, ...]]],
+) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
+    """Ranks of one node and their GPUs: those that send and those that receive, each once."""
+    if len(sides) == 1:
+        return tuple(sides[0][0]), sides[0][1]
+    gpus = {rank: gpu for ranks, own in sides for rank, gpu in zip(ranks, own, strict=True)}
+    ranks = tuple(sorted(gpus))
+    return ranks, tuple([gpus[rank] for rank in ranks])
 
 
 @rule("PP004", "the NIC of a boundary is near its GPU", over=boundary_ends, severity="warning")

@@ -47,6 +47,14 @@ class HostNames:
             return self._by_label.get(name)
         return None if label in self._by_label else self._by_name.get(label)
 
+    def only(self, name: str) -> int | None:
+        """The one machine of this name, else of its first label; None if several have it."""
+        label = short_name(name)
+        found = {self._by_name.get(name)} - {None}
+        if not found:
+            found, name = {self._by_name.get(label), self._by_label.get(label)} - {None}, label
+        return found.pop() if len(found) == 1 and name not in {each for each, _, _ in self._pairs} else None
+
     def register(self, index: int, host: Host) -> None:
         """Note a machine under everything that it is called."""
         if host.boot_id is not None:

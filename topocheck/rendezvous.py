@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import msgspec
 
-from topocheck.hostnames import short_name
 from topocheck.jobfacts import facts_of, number
 from topocheck.launchers.resolve import READS
 from topocheck.placement import Node, Placement
@@ -202,21 +201,9 @@ def machine_of(placement: Placement, address: Address) -> Node | None:
     """The node that an address names, by a name of it that no other has; None if nothing ties them."""
     if is_loopback(address.value):
         return address.node
-    host = host_of(address.value)
-    exact, short = placement.keep("nodes by name", nodes_by_name)
-    return exact[host] if host in exact else short.get(short_name(host))
-
-
-def nodes_by_name(placement: Placement) -> tuple[dict[str, Node | None], dict[str, Node | None]]:
-    """Nodes by each name and by its first label; None for a name that several bear."""
-    exact: dict[str, Node | None] = {}
-    short: dict[str, Node | None] = {}
-    for node in placement.nodes:
-        names = dict.fromkeys(node.machine.names) if node.machine is not None else {}
-        for table, spelled in ((exact, names), (short, dict.fromkeys(map(short_name, names)))):
-            for name in spelled:
-                table[name] = None if name in table else node
-    return exact, short
+    machine = placement.inventory.names.only(host_of(address.value))
+    place = None if machine is None else placement.node_of.get(machine)
+    return None if place is None else placement.nodes[place]
 
 
 def host_of(address: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -73,20 +74,56 @@ class _End:
     evidence: Evidence
 
 
+class StagePair(NamedTuple):
+    """Two nodes and the ranks of one that have their next stage on the other."""
+
+    a: int
+    b: int
+    ranks: Sequence[int]
+    """Ranks of the lower stage."""
+    lower: tuple[int | None, ...]
+    """Their GPUs."""
+    upper: tuple[int | None, ...]
+    """GPUs of the ranks of the next stage."""
+    in_domain: bool | None
+    """One node, or one NVLink domain; None if it is not known."""
+
+
+def stage_pairs(placement: Placement) -> list[StagePair]:
+    """All pairs of nodes that neighbouring stages lie on, as far as they are known."""
+    return placement.keep("stage pairs", find_pairs)
+
+
+def find_pairs(placement: Placement) -> list[StagePair]:
+    """Pairs in the order of their lowest ranks."""
+    gpu, nodes = placement.placed.gpu, placement.nodes
+    stride = placement.layout.strides["pipeline"]
+    return [
+        StagePair(
+            a,
+            b,
+            ranks,
+            tuple([gpu[rank] for rank in ranks]),
+            tuple([gpu[rank + stride] for rank in ranks]),
+            a == b or in_one_domain(placement, (nodes[a], nodes[b])),
+        )
+        for (a, b), ranks in stage_places(placement).items()
+        if a is not None and b is not None
+    ]
+
+
 def find_crossings(placement: Placement) -> dict[Hashable, list[Crossing]]:
     """Stage boundaries by situation: the GPUs at both ends, and kind and load of their nodes."""
-    gpu, nodes, kinds = placement.placed.gpu, placement.nodes, kind_numbers(placement)
+    nodes, kinds = placement.nodes, kind_numbers(placement)
     stride = placement.layout.strides["pipeline"]
+    senders, receivers = placement.keep("loads of boundaries", far_gpus)
     found: dict[Hashable, list[Crossing]] = {}
-    for (a, b), ranks in stage_places(placement).items():
-        if a is None or b is None:
-            continue
-        lower, upper = [gpu[rank] for rank in ranks], [gpu[rank + stride] for rank in ranks]
-        key: Hashable = kinds[a], tuple(lower), tuple(upper)
+    for pair in stage_pairs(placement):
+        a, b = pair.a, pair.b
+        key: Hashable = kinds[a], pair.lower, pair.upper
         if a != b:
-            (_, sends), (_, receives) = ends_of(placement, a, b)
-            key = key, kinds[b], sends, receives, in_one_domain(placement, (nodes[a], nodes[b]))
-        found.setdefault(key, []).append(Crossing(nodes[a], nodes[b], tuple(ranks), stride))
+            key = key, kinds[b], senders.get(a, ()), receivers.get(b, ()), pair.in_domain
+        found.setdefault(key, []).append(Crossing(nodes[a], nodes[b], tuple(pair.ranks), stride))
     if placement.unplaced:
         found["unplaced"] = [Crossing(None, None, tuple(placement.unplaced), stride)]
     return found
@@ -103,17 +140,13 @@ Far = dict[int, tuple[int | None, ...]]
 
 def far_gpus(placement: Placement) -> tuple[Far, Far]:
     """GPUs of each node whose next stage, and whose previous one, is on another node."""
-    gpu, stride = placement.placed.gpu, placement.layout.strides["pipeline"]
-    senders: dict[int, list[int | None]] = {}
-    receivers: dict[int, list[int | None]] = {}
-    for (a, b), ranks in stage_places(placement).items():
-        if a is not None and b is not None and a != b:
-            senders.setdefault(a, []).extend(gpu[rank] for rank in ranks)
-            receivers.setdefault(b, []).extend(gpu[rank + stride] for rank in ranks)
-    return (
-        {node: tuple(gpus) for node, gpus in senders.items()},
-        {node: tuple(gpus) for node, gpus in receivers.items()},
-    )
+    senders: Far = {}
+    receivers: Far = {}
+    for pair in stage_pairs(placement):
+        if pair.a != pair.b:
+            senders[pair.a] = senders.get(pair.a, ()) + pair.lower
+            receivers[pair.b] = receivers.get(pair.b, ()) + pair.upper
+    return senders, receivers
 
 
 def stage_link(ask: Ask, crossing: Crossing) -> StageLink | None:
