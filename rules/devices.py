@@ -8,11 +8,12 @@ import msgspec
 
 from topocheck.ask import Ask
 from topocheck.kinds import by_kind, kinds
+from topocheck.models import has_mig
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.remedy import Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
-from topocheck.snapshot import JobFact
+from topocheck.snapshot import GpuShape, JobFact
 from topocheck.subjects import Load, loads
 from topocheck.visible import LISTS, list_faults, needs_the_list
 
@@ -20,6 +21,8 @@ __all__ = ["RULES"]
 
 ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 PROBE = "topocheck probe in the job's own processes"
+MIG = "nvidia-smi -q, given as NODE=FILE"
+"""What supplies the MIG mode of each GPU."""
 
 
 def variables(node: Node) -> list[dict[str, str]]:
@@ -253,11 +256,16 @@ def no_slice_in_a_group(ask: Ask, load: Load) -> Iterator[Finding]:
     """GPUs in MIG mode have neither NVLink nor peer access, and NCCL does not join their slices."""
     ask.know()
     devices = ask.devices(load.ranks)
-    cut = [rank for rank, device in devices.items() if slices(device.node, device.ordinal)]
+    modes = {rank: slices(device.node, device.ordinal) for rank, device in devices.items()}
+    cut = [rank for rank, number in modes.items() if number is not None]
+    for rank, device in devices.items():
+        if rank not in cut and not is_whole(device.node, device.ordinal):
+            ask.gap("MIG mode of each GPU", [device.node.name], MIG, part="gpus")
     if cut and load.node is not None:
-        number = slices(load.node, devices[cut[0]].ordinal)
+        number = modes[cut[0]]
+        parts = f"slices of GPUs in MIG mode ({number} there)" if number else "GPUs in MIG mode, with none"
         yield Finding(
-            message=f"ranks {fold(cut)} on {load.node} are on slices of GPUs in MIG mode ({number} there): "
+            message=f"ranks {fold(cut)} on {load.node} are on {parts}: "
             "slices have no NVLink and no peer access, and NCCL refuses two ranks on one GPU",
             fix="switch MIG off on these GPUs (nvidia-smi -mig 0), or run one-rank replicas on the slices",
             cause="MIG slice in a group",
@@ -268,10 +276,29 @@ def no_slice_in_a_group(ask: Ask, load: Load) -> Iterator[Finding]:
         )
 
 
-def slices(node: Node, ordinal: int) -> int:
-    """MIG slices of a GPU."""
-    gpus = node.machine.gpus if node.machine else ()
-    return len(gpus[ordinal].mig) if ordinal < len(gpus) else 0
+def slices(node: Node, ordinal: int) -> int | None:
+    """MIG slices of a GPU in MIG mode, which may have none that can be seen; None for any other."""
+    number, shape = slices_listed(node, ordinal), shape_of(node, ordinal)
+    return number or (0 if shape.mig else None)
+
+
+def is_whole(node: Node, ordinal: int) -> bool:
+    """A GPU is shown not to be divided: by its mode, by a list without slices, or by its model."""
+    shape = shape_of(node, ordinal)
+    model = shape.model or (node.machine.gpus[ordinal].model if node.machine else None)
+    return shape.mig is False or slices_listed(node, ordinal) == 0 or has_mig(model) is False
+
+
+def slices_listed(node: Node, ordinal: int) -> int | None:
+    """MIG slices that are listed of a GPU; None where no list shows them."""
+    listed = node.machine.sliced if node.machine else ()
+    return listed[ordinal] if ordinal < len(listed) else None
+
+
+def shape_of(node: Node, ordinal: int) -> GpuShape:
+    """One GPU without its identity; nothing known where its shape does not show it."""
+    shape = node.shape
+    return shape.hardware.gpus[ordinal] if shape is not None and ordinal < shape.gpus else GpuShape()
 
 
 RULES = (lists_mean_what_they_say, order_is_unambiguous, no_slice_in_a_group, process_is_on_its_gpu)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from topocheck.ask import Ask
 from topocheck.jobfacts import facts_of, number, the_job
@@ -74,8 +74,21 @@ def sizes_equal_plan(ask: Ask, placement: Placement) -> Iterator[Finding]:
     elif not (in_force or moved) and not any(fact.kind == "size" for fact in placement.facts.origin.taken):
         only = " (the command shows only what was asked for)" if asked else ""
         ask.gap(f"sizes in force{only}", ["job"], LOG)
+    elif unseen := [] if moved else not_shown(placement, in_force):
+        ask.gap(f"sizes in force of {first(unseen)}", ["job"], LOG)
     else:
         ask.know()
+
+
+def not_shown(placement: Placement, in_force: Mapping[str, list[JobFact]]) -> list[str]:
+    """Axes of the layout whose sizes in force nothing shows; the data size follows from the world."""
+    told = [fact for facts in in_force.values() for fact in facts if number(fact.value) is not None]
+    told += [fact for fact in placement.facts.origin.taken if fact.kind == "size"]
+    shown = {"data", *(fact.name for fact in told)}
+    stages = placement.layout.size("pipeline")
+    if any(fact.value.count(",") == stages - 1 for fact in facts_of(placement, "layers")):
+        shown.add("pipeline")
+    return [axis for axis, size in placement.layout.axes if size > 1 and axis not in shown]
 
 
 def elsewhere(placement: Placement) -> list[tuple[str, JobFact]]:

@@ -20,7 +20,7 @@ from topocheck.snapshot import NicShape
 from topocheck.stagelinks import Crossing, find_crossings
 from topocheck.traffic import flows
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "Rails"]
 
 TOPO = "topocheck probe on every node, or nvidia-smi topo -m with its NIC columns, given as NODE=FILE"
 LOG = "the NCCL_DEBUG=INFO log of both nodes"

@@ -30,7 +30,15 @@ from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.remedy import Remedy, Variable
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
-from topocheck.settings import Setting, is_listed, names_set, setting_kind, settings_of
+from topocheck.settings import (
+    Setting,
+    configured,
+    has_without,
+    is_listed,
+    names_set,
+    setting_kind,
+    settings_of,
+)
 from topocheck.snapshot import LogFact, NcclFile
 
 __all__ = ["RULES"]
@@ -53,8 +61,10 @@ Select = Callable[[Placement, Node], Values | None]
 
 
 def compared(placement: Placement) -> Situations[Placement] | NotApplicable:
-    """The job, where ranks on several nodes may be told different things."""
-    return NotApplicable("the job has one node") if placement.expected == 1 else the(placement)
+    """The job, where ranks on several nodes, or on one that lists them apart, may be told two things."""
+    machine = placement.nodes[0].machine if placement.nodes else None
+    alone = placement.expected == 1 and (machine is None or len(set(machine.listed)) < 2)
+    return NotApplicable("the job has one node") if alone else the(placement)
 
 
 @rule("ENV001", "variables that change the path agree", over=compared, severity="error")
@@ -81,7 +91,10 @@ def comes_to(placement: Placement, node: Node, name: str) -> Values | None:
     """What a variable comes to on a node; None where nothing shows whether it is set."""
     settings = settings_of(placement, node, name)
     if settings:
-        return frozenset(effective(name, setting.value) for setting in settings)
+        values = {effective(name, setting.value) for setting in settings}
+        if has_without(placement, node, name):
+            values |= {effective(name, value) for value in configured(node, name) or (None,)}
+        return frozenset(values)
     return frozenset({effective(name, None)}) if is_listed(node) else None
 
 

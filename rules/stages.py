@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
 from topocheck.ask import Ask
 from topocheck.errors import LayoutError, UsageError
 from topocheck.pipeline.balance import Balance, Cut, Measure, Stage, balance
-from topocheck.pipeline.boundary import ELEMENT_BYTES, Payload, form_of, transfer_seconds
+from topocheck.pipeline.boundary import Payload, form_of, transfer_seconds
 from topocheck.pipeline.bounds import Bounds, exactly
 from topocheck.pipeline.bubble import measure
 from topocheck.pipeline.capacity import gib
-from topocheck.pipeline.schedule import Pipeline
 from topocheck.placement import Placement
 from topocheck.plan import Model, Workload
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, rule, the
-from topocheck.sizing import balance_job, prefill_rows
+from topocheck.sizing import balance_job
 from topocheck.stagelinks import Crossing, StageLink, find_crossings, stage_link
+from topocheck.stagework import IMBALANCE, decode_rows, even_pipeline, payload_of, prefill_part
 
 __all__ = ["RULES"]
 
@@ -32,8 +31,6 @@ SAYS: dict[Measure, tuple[str, str, str]] = {
     ),
 }
 """Measures by which stages are compared, and how a finding says it."""
-IMBALANCE = 0.2
-"""Most of the stages' time that may go to waiting for the largest stage, where policy does not say."""
 MEBIBYTE = 1 << 20
 
 
@@ -112,22 +109,16 @@ def bubble_within_policy(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Fill and drain of equal stages with the microbatches that are ready."""
     stages, limit = placement.layout.size("pipeline"), placement.plan.policy.bubble or 1
     workload = placement.plan.workload or Workload()
-    count, chunks = workload.microbatches, workload.virtual_stages or 1
+    chunks = workload.virtual_stages or 1
     ask.know()
-    if count is None:
-        ask.gap("microbatches that are ready at once", ["plan"], "workload: {microbatches: N} in the plan")
-        return
     try:
-        idle = float(
-            measure(
-                Pipeline(
-                    forward=(Fraction(1),) * stages,
-                    microbatches=count,
-                    schedule="interleaved" if chunks > 1 else "forward",
-                    chunks=chunks,
-                )
-            ).idle
-        )
+        pipeline = even_pipeline(stages, workload)
+        if pipeline is None:
+            ask.gap(
+                "microbatches that are ready at once", ["plan"], "workload: {microbatches: N} in the plan"
+            )
+            return
+        count, idle = pipeline.microbatches, float(measure(pipeline).idle)
     except UsageError as error:
         ask.gap(f"the bubble ({error})", ["plan"], "microbatches and virtual_stages that the schedule takes")
         return
@@ -203,32 +194,17 @@ def batches_of(ask: Ask) -> Iterator[Batch]:
     placement = ask.placement
     policy, workload = placement.plan.policy, placement.plan.workload or Workload()
     if policy.prefill_boundary_ms is not None:
-        rows = prefill_rows(workload)
+        rows = prefill_part(placement)
         if rows is None:
             ask.gap("rows of a prefill microbatch", ["plan"], "workload: {max_batched_tokens: N} in the plan")
         else:
-            yield Batch(
-                "prefill", rows.scaled(1 / placement.layout.size("context")), policy.prefill_boundary_ms
-            )
+            yield Batch("prefill", rows, policy.prefill_boundary_ms)
     if policy.decode_boundary_ms is not None:
-        if workload.max_sequences is None:
+        rows = decode_rows(workload)
+        if rows is None:
             ask.gap("rows of a decode microbatch", ["plan"], "workload: {max_sequences: N} in the plan")
         else:
-            part = -(-workload.max_sequences // (workload.microbatches or workload.max_sequences))
-            yield Batch("decode", Bounds(part, workload.max_sequences), policy.decode_boundary_ms)
-
-
-def payload_of(placement: Placement, hidden: int, rows: float) -> Payload:
-    """What one microbatch hands on, by the workload, else by the engine."""
-    workload, form = placement.plan.workload or Workload(), form_of(placement.plan.engine)
-    split = workload.boundary_split or form.split
-    return Payload(
-        rows=int(rows),
-        hidden=hidden,
-        element_bytes=ELEMENT_BYTES[workload.dtype],
-        tensors=workload.boundary_tensors or form.tensors,
-        parts=placement.layout.size("tensor") if split == "tensor" else 1,
-    )
+            yield Batch("decode", rows, policy.decode_boundary_ms)
 
 
 def slow_boundary(crossing: Crossing, known: StageLink, batch: Batch, payload: Payload, form: str) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 from topocheck.ask import Ask
 from topocheck.engines.version import release
@@ -16,6 +17,7 @@ from topocheck.ranges import first
 from topocheck.remedy import Exclude, Remedy
 from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
 from topocheck.snapshot import JobFact, ModelFiles, Software
+from topocheck.speaker import speaker
 
 __all__ = ["RULES"]
 
@@ -225,34 +227,57 @@ def arguments(placement: Placement) -> dict[str, dict[str, list[JobFact]]]:
     return found
 
 
-def speakers(facts: list[JobFact]) -> set[str]:
-    """Who said it: hosts, else files."""
-    return {fact.host or (fact.at.source if fact.at else "") for fact in facts}
+def voices(placement: Placement, values: dict[str, list[JobFact]]) -> dict[str, dict[str, None]]:
+    """Values of one argument by who said them."""
+    found: dict[str, dict[str, None]] = {}
+    for value, facts in values.items():
+        for fact in facts:
+            who = speaker(placement, fact)
+            if who is not None:
+                found.setdefault(who, {})[value] = None
+    return found
+
+
+def unheard(placement: Placement, said: set[str]) -> list[str]:
+    """Nodes whose arguments nobody tells; a host that is none of the plan's names may be one without any."""
+    silent = [node for node in placement.nodes[: placement.expected] if node.name not in said]
+    files = {fact.at.source for fact in placement.inventory.job if fact.at}
+    hosts = said - files - {node.name for node in placement.nodes}
+    nameless = not isinstance(placement.plan.nodes, tuple) and all(node.machine is None for node in silent)
+    return [] if nameless and len(hosts) >= len(silent) else [node.name for node in silent]
 
 
 @rule("VER006", "one set of engine arguments", over=whole_job, severity="error")
 def one_set_of_arguments(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Sizes that each node's own command or log asks for."""
     stated = {name: values for name, values in arguments(placement).items() if name not in PER_NODE}
+    spoken = {name: voices(placement, values) for name, values in stated.items()}
     ask.know()
-    said = set().union(*(speakers(facts) for values in stated.values() for facts in values.values()), set())
-    if len(said) < placement.expected:
-        missing = [str(node) for node in placement.nodes[: placement.expected]]
-        ask.gap("engine arguments of every node", missing, "the start-up log of every node", part="job")
-    for name, values in stated.items():
-        who = [speakers(facts) for facts in values.values()]
-        if len(values) > 1 and len(set().union(*who)) > 1:
-            listed = ", ".join(
-                f"{value} by {first(sorted(names))}" for value, names in zip(values, who, strict=True)
+    silent = unheard(placement, set().union(*spoken.values(), set()))
+    if silent:
+        supply = "the start-up log of every node, given as NODE=FILE where it names no host"
+        ask.gap("engine arguments of every node", silent, supply, part="job")
+    for name, said in spoken.items():
+        if any(a.isdisjoint(b) for a, b in combinations(set(map(frozenset, said.values())), 2)):
+            yield asked_apart(name, said, stated[name])
+        elif torn := sorted(who for who, values in said.items() if len(values) > 1):
+            ask.gap(
+                f"which of several values of {name} is in force", torn, "the newest log alone", part="job"
             )
-            yield Finding(
-                message=f"{name} is asked for with different values: {listed}. The nodes build different "
-                "groups and wait for each other",
-                fix=f"start all nodes with one value of {name}",
-                cause=f"argument {name} differs",
-                subjects=tuple(sorted(set().union(*who))),
-                evidence=tuple(read_at(facts[0].at, f"{name} {value}") for value, facts in values.items()),
-            )
+
+
+def asked_apart(name: str, said: dict[str, dict[str, None]], values: dict[str, list[JobFact]]) -> Finding:
+    """The finding of one argument."""
+    by_value = {value: sorted(who for who, own in said.items() if value in own) for value in values}
+    listed = ", ".join(f"{value} by {first(names)}" for value, names in by_value.items() if names)
+    return Finding(
+        message=f"{name} is asked for with different values: {listed}. The nodes build different "
+        "groups and wait for each other",
+        fix=f"start all nodes with one value of {name}",
+        cause=f"argument {name} differs",
+        subjects=tuple(sorted(said)),
+        evidence=tuple(read_at(facts[0].at, f"{name} {value}") for value, facts in values.items()),
+    )
 
 
 def build_of(machine: Machine) -> Build:

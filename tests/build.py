@@ -200,6 +200,7 @@ def snap(
             numa=n // 2 if numa is None else numa[n],
             nvlinks=(18 if model == H100 else None) if nvlinks is None else nvlinks[n],
             nvswitch=switch,
+            mig=False,
         )
         for n in range(count)
     )

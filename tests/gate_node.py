@@ -20,7 +20,7 @@ from topocheck.gather.seal import sealed
 from topocheck.planfile import parse_plan
 from topocheck.snapshot import FullSnapshot
 
-__all__ = ["one", "plan_of", "view", "waiting"]
+__all__ = ["name_of", "one", "plan_of", "view", "waiting"]
 
 
 def plan_of(nodes: int) -> str:
@@ -44,11 +44,16 @@ def view(run: str, node: int, nodes: int, *, broken: bool = False) -> FullSnapsh
     )
 
 
+def name_of(node: int) -> str:
+    """Name of its entry."""
+    return entry_name(f"node-{node}", f"boot-of-node-{node}")
+
+
 def waiting(run: str, node: int, nodes: int, timeout_s: float) -> Waiting:
     """How its gate waits."""
     return Waiting(
         run=run,
-        name=entry_name(f"node-{node}", f"boot-of-node-{node}"),
+        name=name_of(node),
         expected=nodes,
         declared=Declared(parse_plan(plan_of(nodes), "plan.yaml")),
         gate=Gate(),

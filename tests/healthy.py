@@ -143,6 +143,7 @@ def hardware(box: Box, seat: Seat) -> Hardware:
             pci=part.id,
             links=links_of(box, number),
             nvswitch=box.links > 0 and box.bonds is None,
+            mig=False,
         )
         for number, part in enumerate(tree.gpus)
     )

@@ -67,11 +67,19 @@ def sliced(ranks: int = 4) -> list[FullSnapshot]:
     """One node whose GPU 2 is in MIG mode."""
     view = snap("node-a", range(ranks), size=ranks)
     parts = tuple(MigDevice(uuid=f"MIG-00000000-0000-0000-0000-{n:012}") for n in range(2))
+    cut = [n == 2 or ranks == 1 for n in range(4)]
+    gpus, shapes = view.identity.gpus, view.hardware.gpus
     gpus = tuple(
-        msgspec.structs.replace(gpu, mig=parts) if n == 2 or ranks == 1 else gpu
-        for n, gpu in enumerate(view.identity.gpus)
+        msgspec.structs.replace(gpu, mig=parts if on else ()) for gpu, on in zip(gpus, cut, strict=True)
     )
-    return [msgspec.structs.replace(view, identity=msgspec.structs.replace(view.identity, gpus=gpus))]
+    shapes = tuple(msgspec.structs.replace(gpu, mig=on) for gpu, on in zip(shapes, cut, strict=True))
+    return [
+        msgspec.structs.replace(
+            view,
+            identity=msgspec.structs.replace(view.identity, gpus=gpus),
+            hardware=msgspec.structs.replace(view.hardware, gpus=shapes),
+        )
+    ]
 
 
 CASES: dict[str, Made] = {

@@ -52,8 +52,8 @@ def nodes(**of_third: Any) -> list[FullSnapshot]:
     return [snap(name, (), software=odd if name == "node-c" else SAME) for name in NAMES]
 
 
-def asking(*tensor: str) -> list[FullSnapshot]:
-    """Start-up logs of the nodes, each with the tensor size that it asks for."""
+def asking(*tensor: str, named: bool = True) -> list[FullSnapshot]:
+    """Start-up logs of the nodes, each with the tensor size that it asks for, and its host if `named`."""
     return [
         FullSnapshot(
             schema=SCHEMA,
@@ -64,6 +64,7 @@ def asking(*tensor: str) -> list[FullSnapshot]:
                     name="tensor",
                     value=size,
                     engine="vllm",
+                    host=name if named else None,
                     at=At(source=f"{name}.log", line=12),
                 ),
             ),
@@ -141,7 +142,7 @@ CASES: dict[str, Made] = {
         (PLAN, asking("4")),
         ONE,
         "error",
-        ("node-c.log", "tensor", "8"),
+        ("node-c", "tensor", "8"),
     ),
     "VER007": Made(
         (PLAN, machines(4)),

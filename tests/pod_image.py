@@ -1,11 +1,11 @@
-"""Pods that really run, by podman: an image made of this Python, its libraries and this very checkout."""
+"""Pods that really run, by podman: the image of templates/Containerfile, on a base made of this Python."""
 
 from __future__ import annotations
 
 import importlib.util
-import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -16,9 +16,10 @@ from pathlib import Path
 
 from checkout import ROOT
 
-__all__ = ["IMAGE", "Podman", "build"]
+__all__ = ["BASE", "IMAGE", "Podman", "build"]
 
 IMAGE = "localhost/topocheck-test:1"
+BASE = "localhost/topocheck-base:1"
 CONFIGURATION = """[containers]
 log_driver = "k8s-file"
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -29,7 +30,17 @@ cgroup_manager = "cgroupfs"
 runtime = "runc"
 events_logger = "file"
 """
-PACKAGES = ("ClusterShell", "click", "jinja2", "markupsafe", "msgspec", "networkx", "pynvml", "yaml")
+LINKED = ("markupsafe", "msgspec", "yaml")
+"""Packages with machine code that topocheck needs."""
+BUILD = (
+    "build",
+    "--network=host",
+    f"--build-arg=BASE={BASE}",
+    "--build-arg=PIP_NO_INDEX=1",
+    "--build-arg=PIP_FIND_LINKS=/src/wheels",
+    f"--tag={IMAGE}",
+)
+"""The line of README.md, with a base for which no registry is asked."""
 LEFT_OUT = {
     "__pycache__",
     "test",
@@ -40,7 +51,6 @@ LEFT_OUT = {
     "site-packages",
     "turtledemo",
 }
-SCRIPT = "import sys; from topocheck.cli.main import main; sys.exit(main())"
 LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x")
 
 
@@ -59,57 +69,79 @@ class Podman:
             env=os.environ | {"CONTAINERS_CONF": str(self.folder / "containers.conf")},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
 
 
 def build(folder: Path) -> tuple[Podman | None, str]:
-    """Podman with the image; None and why, where it cannot run containers here."""
+    """Podman with the image of templates/Containerfile; None and why, where it cannot run containers here."""
     (folder / "containers.conf").write_text(CONFIGURATION)
-    write_image(folder / "image.tar")
+    write_base(folder / "base.tar")
     said = ""
     for driver in ("overlay", "vfs"):
         podman = Podman(folder, driver)
-        done = podman("import", "--change", "ENV PATH=/usr/bin", str(folder / "image.tar"), IMAGE)
+        done = podman("import", "--change", "ENV PATH=/usr/bin", str(folder / "base.tar"), BASE)
         if not done.returncode:
-            done = podman("run", "--rm", "--network=host", IMAGE, "/usr/bin/topocheck", "--version")
+            done = podman("run", "--rm", "--network=host", BASE, "/usr/bin/python3", "--version")
         if not done.returncode:
-            (folder / "image.tar").unlink()
+            (folder / "base.tar").unlink()
+            place = context(folder / "context")
+            made = podman(*BUILD, f"--file={place}/templates/Containerfile", str(place))
+            assert made.returncode == 0, made.stderr[-4000:]
             return podman, ""
         said = done.stderr.strip().rpartition("\n")[2]
     return None, said
 
 
-def write_image(path: Path) -> None:
-    """Root file system as a tar: no registry and no network is needed."""
+def context(folder: Path) -> Path:
+    """What .containerignore lets into a build, and the wheels that a user puts beside it, in a folder."""
+    folder.mkdir()
+    listed = (ROOT / ".containerignore").read_text(encoding="utf-8").split()
+    for name in (line[1:] for line in listed if line.startswith("!") and line != "!wheels"):
+        source, place = ROOT / name, folder / name
+        if source.is_dir():
+            shutil.copytree(source, place, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, place)
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "-w", "wheels", ".[kubernetes]", "setuptools"]
+    done = subprocess.run(pip, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def write_base(path: Path) -> None:
+    """This Python and pip as a root file system: no registry is needed. It has no bytecode, like others."""
     standard = Path(sysconfig.get_path("stdlib"))
     python = Path(sys.executable).resolve()
     files = dict(tree(standard, standard))
-    for name in PACKAGES:
-        spec = importlib.util.find_spec(name)
-        package = Path(spec.origin or "") if spec else Path()
-        if package.name == "__init__.py":
-            found = tree(package.parent, package.parent.parent)
-            files |= {f"{site(standard)}/{inner}": file for inner, file in found}
-        else:
-            files[f"{site(standard)}/{package.name}"] = package
-    for name in ("topocheck", "topocheck/probes", "topocheck/rules", "topocheck/templates"):
-        source = (ROOT / name).resolve()
-        files |= {f"{site(standard)}/{name}/{inner}": file for inner, file in tree(source, source)}
+    pip = package("pip")
+    files |= {f"site-packages/{inner}": file for inner, file in tree(pip, pip.parent)}
     loadable = [file for file in files.values() if ".so" in file.name]
+    # Wheels are linked with more of the C library than Python is: a base has all of it.
+    loadable += [file for name in LINKED for _, file in tree(package(name), ROOT) if ".so" in file.name]
     with tarfile.open(path, "w", dereference=True) as archive:
         for inner, file in files.items():
-            archive.add(file, f"{standard.relative_to('/')}/{inner}" if inner[0] != "/" else inner[1:])
+            archive.add(file, f"{standard.relative_to('/')}/{inner}")
         archive.add(python, str(python.relative_to("/")))
         for library in libraries([python, *loadable]):
             archive.add(library, library.lstrip("/"))
-        write_script(archive, python)
+        for name in ("python", "python3"):
+            link = tarfile.TarInfo(f"usr/bin/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, str(python)
+            archive.addfile(link)
+        for name in ("proc", "sys", "dev", "tmp", "run", "etc"):
+            root = tarfile.TarInfo(name)
+            root.type, root.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            archive.addfile(root)
 
 
-def site(standard: Path) -> str:
-    """Folder of packages in the image."""
-    return f"{standard}/site-packages"
+def package(name: str) -> Path:
+    """Folder of an installed package."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None, name
+    assert spec.origin is not None, name
+    return Path(spec.origin).parent
 
 
 def tree(folder: Path, top: Path) -> Iterator[tuple[str, Path]]:
@@ -119,27 +151,10 @@ def tree(folder: Path, top: Path) -> Iterator[tuple[str, Path]]:
         for name in names:
             file = Path(base, name)
             if file.is_file():
-                yield str(file.relative_to(top)), file
+                yield os.path.relpath(file, top), file
 
 
 def libraries(files: list[Path]) -> list[str]:
     """Shared libraries that these files are linked with, and the loader."""
     done = subprocess.run(["ldd", *map(str, files)], capture_output=True, text=True, check=False)
     return sorted(set(LIBRARY.findall(done.stdout)))
-
-
-def write_script(archive: tarfile.TarFile, python: Path) -> None:
-    """`topocheck` and `python` on the PATH, and folders that a container has."""
-    packages = site(Path(sysconfig.get_path("stdlib")))
-    text = f"#!{python} -S\nimport site; site.addsitedir({packages!r})\n{SCRIPT}\n"
-    entry = tarfile.TarInfo("usr/bin/topocheck")
-    data = text.encode()
-    entry.size, entry.mode = len(data), 0o755
-    archive.addfile(entry, io.BytesIO(data))
-    link = tarfile.TarInfo("usr/bin/python")
-    link.type, link.linkname = tarfile.SYMTYPE, str(python)
-    archive.addfile(link)
-    for name in ("proc", "sys", "dev", "tmp", "run", "etc"):
-        folder = tarfile.TarInfo(name)
-        folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
-        archive.addfile(folder)

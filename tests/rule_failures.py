@@ -148,6 +148,7 @@ def node(
             numa=n // max(1, gpus // 2),
             nvlinks=nvlinks[n] if nvlinks else (18 if links is nvswitch else None),
             nvswitch=links is nvswitch or None,
+            mig=False,
         )
         for n in range(gpus)
     )

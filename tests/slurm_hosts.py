@@ -18,7 +18,7 @@ from nvml_machine import library, machine
 from rooted import DESCRIPTIONS, lay_out
 from slurm_cluster import CONFIG, Cluster, prepare, stop, wait
 
-__all__ = ["GPUS", "hosts"]
+__all__ = ["GPUS", "hosts", "serve"]
 
 GPUS = 4
 NET = f"10.{77 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
@@ -89,6 +89,12 @@ def start(folder: Path, bridge: str, index: int, name: str, env: Mapping[str, st
     lay_out((DESCRIPTIONS / "hgx-h100.txt").read_text(encoding="utf-8"), shown)
     (shown / "boot_id").write_text(f"{uuid.UUID(int=index)}\n")
     (shown / "machine.txt").write_text(gpus_of(index))
+    serve(folder, name, env)
+
+
+def serve(folder: Path, name: str, env: Mapping[str, str]) -> None:
+    """The slurmd of a host that is laid out; again, if it was ended."""
+    shown = folder / "hosts" / name
     script = (
         f"hostname {name}; mount --bind {shown}/sys /sys; mount --bind {shown}/boot_id {BOOT_ID}; "
         f"mount --bind {shown}/machine.txt {folder}/machine.txt; "

@@ -10,9 +10,9 @@ from build import claims, inventory, log, plan, snap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topocheck.binding import MOST_ORDERS, Binding, bind, expected_nodes
+from topocheck.binding import Binding, bind, expected_nodes
 from topocheck.plan import NodeRange, Plan
-from topocheck.snapshot import FullSnapshot, Hardware, Host, Identity
+from topocheck.snapshot import FullSnapshot, Gid, Hardware, Host, Identity, NicState, PortState, State
 
 Seats = dict[int, dict[int, int]]
 
@@ -129,14 +129,34 @@ def test_hosts_that_number_their_gpus_differently_are_two_kinds() -> None:
     assert len(bound(2, snap("a"), turned).orders) == 2
 
 
+def test_hosts_whose_ports_have_other_addresses_are_two_kinds() -> None:
+    def ported(name: str, kind: str) -> FullSnapshot:
+        gids = (Gid(index=3, gid="0000:0000:0000:0000:0000:ffff:0a14:0105", type=kind),)
+        return snap(name, state=State(nics=(NicState(nic=0, ports=(PortState(gids=gids),)),)))
+
+    assert len(bound(2, ported("a", "RoCE v2"), ported("b", "IB/RoCE v1")).orders) == 2
+    assert len(bound(2, ported("a", "RoCE v2"), ported("b", "RoCE v2")).orders) == 1
+
+
 def test_a_missing_host_may_be_at_any_place() -> None:
     assert sorted(bound(2, snap("a")).orders, key=str) == [(0, None), (None, 0)]
 
 
 def test_too_many_orders_are_said_to_be_too_many() -> None:
     found = bound(7, *[snap(f"n{n}", count=n + 1) for n in range(7)])
-    assert found.too_many
-    assert len(found.orders) == MOST_ORDERS
+    assert found.too_many == 5040
+    assert found.orders == [tuple(range(7))]
+
+
+def test_equal_hosts_are_exchanged_in_no_order_however_many_they_are() -> None:
+    hosts = [snap(f"n{n}", count=3 if n == 60 else 4) for n in range(120)]
+    found = bound(120, *hosts)
+    assert not found.too_many
+    assert sorted(order.index(60) for order in found.orders) == list(range(120))
+    assert (
+        bound(120, *hosts[:61], snap("o", count=2), snap("p", count=1), *hosts[63:]).too_many
+        == 120 * 119 * 118
+    )
 
 
 def test_an_elastic_job_has_the_nodes_that_carry_ranks_within_its_bounds() -> None:

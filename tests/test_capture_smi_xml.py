@@ -33,7 +33,7 @@ def test_a_whole_document_tells_identity_shape_and_state() -> None:
     assert (first.bus, first.nvml, first.minor, first.module) == ("0000:3d:00.0", 0, 2, 6)
     assert first.serial is None
     assert first.mig == (MigDevice(gpu_instance=1, compute_instance=0),)
-    assert (second.bus, second.nvml, second.mig) == ("0000:5e:00.0", 1, ())
+    assert (second.bus, second.nvml, second.mig) == ("0000:5e:00.0", 1, None)  # its section shows neither mode nor slices
     assert [gpu.memory_bytes for gpu in snapshot.hardware.gpus] == [143771 << 20, None]
     state, bare = snapshot.state.gpus
     assert (state.ecc, state.ecc_corrected, state.ecc_uncorrected) == (False, 5, 1)

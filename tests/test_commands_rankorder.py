@@ -54,6 +54,16 @@ def test_ranks_go_where_the_launcher_puts_them(command: str, nodes: list[int]) -
     assert found.rule
 
 
+def test_a_host_in_two_places_of_a_list_is_filled_twice_by_hydra_and_once_by_open_mpi(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("a:2\nb:4\na:2\n")
+    for hydra in ("mpiexec.hydra -n 8 -f hosts", "mpiexec -n 8 -f hosts", "mpirun -n 8 -hosts a:2,b:4,a:2"):
+        found = order(f"{hydra} {SCRIPT}", folder=tmp_path)
+        assert (list(found.nodes), found.hosts) == ([0, 0, 1, 1, 1, 1, 0, 0], ("a", "b"))
+        assert list(found.local_ranks) == [0, 1, 0, 1, 2, 3, 0, 1]
+    found = order(f"mpirun -np 8 -H a:2,b:4,a:2 {SCRIPT}")
+    assert (list(found.nodes), list(found.local_ranks)) == (BLOCK, [0, 1, 2, 3] * 2)
+
+
 def test_three_hosts_of_which_two_are_used() -> None:
     found = order(f"mpirun -np 8 -H a:4,b:4,c:4 {SCRIPT}")
     assert (list(found.nodes), found.hosts) == (BLOCK, ("a", "b"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +18,11 @@ from gate_node import one, view, waiting
 from topocheck.errors import UsageError
 from topocheck.gate import entry_name, pass_gate
 from topocheck.gather import folder_store
-from topocheck.gather.folder_store import FolderStore
+from topocheck.gather.folder_store import MOST_ENTRIES, FolderStore
 from topocheck.gather.seal import sealed
 from topocheck.snapshot import FullSnapshot
 
-MANY = 100
+LINKS = 30_000
 Found = TypeVar("Found")
 
 
@@ -49,22 +50,6 @@ def left(store: Path, name: str, data: bytes) -> Path:
     path = folder / f"{name}.json.gz"
     path.write_bytes(data)
     return path
-
-
-def test_a_hundred_gates_at_once_have_one_verdict_long_before_their_deadline(tmp_path: Path) -> None:
-    asked = waiting("r1", 0, MANY, 240)
-    documents = [bytes_of(view("r1", node, MANY)) for node in range(MANY)]
-
-    def gate(node: int) -> tuple[int, str, str]:
-        name = entry_name(f"node-{node}", f"boot-of-node-{node}")
-        fields = {field: getattr(asked, field) for field in asked.__slots__} | {"name": name}
-        found = pass_gate(FolderStore(tmp_path, "r1"), documents[node], type(asked)(**fields))
-        return found.exit_code, found.by, found.report.sentence  # a report for each would fill the memory
-
-    found = at_once(MANY, gate)
-    assert {code for code, _, _ in found} == {0}, found[0]
-    assert len(set(found)) == 1
-    assert len(FolderStore(tmp_path, "r1").names()) == MANY
 
 
 def test_of_many_verdicts_at_once_one_is_in_force_for_all(tmp_path: Path) -> None:
@@ -120,14 +105,21 @@ def test_a_node_whose_own_snapshot_is_too_large_is_named(tmp_path: Path) -> None
     assert "unpacks to more than 16 MiB" in found.report.inputs[0].notes[0]
 
 
-def test_files_without_end_are_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_store, "MOST_ENTRIES", 1000)
+def test_two_hundred_thousand_files_that_are_no_entries_are_passed_by_and_one_more_is_refused(
+    tmp_path: Path,
+) -> None:
+    """However many there are, no more are looked at: a million are refused as soon."""
     folder = FolderStore(tmp_path, "r1").entries
-    for number in range(1000):
-        (folder / f"x{number}").touch()
-    assert one(tmp_path, "r1", 0, 1, 5).exit_code == 0
+    (folder / "junk").touch()
+    for number in range(1, MOST_ENTRIES):
+        if number % LINKS == 1:  # a file has so many links at most
+            (folder / f"junk{number}").touch()
+            junk = folder / f"junk{number}"
+        else:
+            os.link(junk, folder / f"junk{number}")
+    assert one(tmp_path, "r1", 0, 1, 30).exit_code == 0
     (tmp_path / "r1" / "verdict.json.gz").unlink()
-    for number in range(1000, 1200):
-        (folder / f"x{number}").touch()
-    with pytest.raises(UsageError, match="more than 1,000 files, which no job has"):
-        one(tmp_path, "r1", 0, 1, 5)
+    (folder / "one-more").touch()
+    with pytest.raises(UsageError, match="more than 200,000 files, which no job has: empty it"):
+        one(tmp_path, "r1", 0, 1, 30)
+    shutil.rmtree(folder)  # or it lies about for three more runs of the tests

@@ -244,3 +244,48 @@ spec:
     found = report([("set.yaml", text)])
     assert [one for one in found.findings if "pods" in one.message or "child job" in one.message] == []
     assert [job.pods for job in found.jobs] == [None]
+
+
+def engine_job(name: str, tensor: int, *, pods: int = 1, nodes: str = "", gpus: int = 8) -> str:
+    """One replicated job of a JobSet that serves with so many GPUs a pod."""
+    more = f', --nnodes, "{nodes}", --node-rank, $(JOB_COMPLETION_INDEX)' if nodes else ""
+    return f"""\
+  - name: {name}
+    template:
+      spec:
+        parallelism: {pods}
+        completionMode: Indexed
+        template:
+          spec:
+            containers:
+            - name: engine
+              command: [vllm, serve, m, --tensor-parallel-size, "{tensor}"{more}]
+              resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}
+"""
+
+
+def told_of(*jobs: str) -> tuple[set[tuple[str, str]], list[str]]:
+    """Rules and messages about sizes, and notes, of a JobSet of these jobs."""
+    found = report([("set.yaml", "kind: JobSet\nspec:\n  replicatedJobs:\n" + "".join(jobs))])
+    sized = {(one.rule, one.message) for one in found.findings if one.rule in ("ID015", "GR005", "TP001")}
+    return sized, found.notes
+
+
+def test_two_engines_of_one_jobset_are_held_against_their_own_gpus() -> None:
+    assert told_of(engine_job("prefill", 8), engine_job("decode", 8)) == (set(), [])
+    found, _ = told_of(engine_job("prefill", 8), engine_job("decode", 8, gpus=4))
+    assert {rule for rule, _ in found} == {"ID015", "TP001"}
+    wide, _ = told_of(engine_job("prefill", 16, pods=2, nodes="2"), engine_job("decode", 4, gpus=8))
+    assert ("GR005", "4 ranks are declared, and the pods have 8 GPUs: 4 stay idle") in wide
+
+
+def test_two_jobs_whose_commands_run_over_all_pods_are_one_world() -> None:
+    found, notes = told_of(engine_job("first", 16, nodes="2"), engine_job("rest", 16, nodes="2"))
+    assert notes == []
+    assert [rule for rule, _ in found] == ["TP001"]
+
+
+def test_an_engine_whose_pods_nothing_tells_is_not_held_against_any() -> None:
+    found, notes = told_of(engine_job("prefill", 8, pods=2), engine_job("decode", 8))
+    assert found == set()
+    assert "over which pods prefill runs is open" in notes[0]

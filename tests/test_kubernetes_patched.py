@@ -167,6 +167,37 @@ def test_an_account_that_the_pods_have_is_kept_and_gets_the_right() -> None:
     assert "ServiceAccount" not in [one["kind"] for one in beside]
 
 
+@pytest.mark.parametrize("name", ["group", "job", "set"])
+def test_gates_that_meet_in_configmaps_get_an_account_and_every_line_stays(name: str) -> None:
+    found = put(ALL[name], configmaps=True)
+    assert is_subsequence(ALL[name].splitlines(), found.text.splitlines())
+    job, *beside = yaml.safe_load_all(found.text)
+    assert taken_out(job) == yaml.safe_load(ALL[name])
+    kinds = [one["kind"] for one in beside]
+    assert kinds == ["ConfigMap", "ServiceAccount", "Role", "RoleBinding"]
+    for one in beside:
+        kubernetes_validate.validate(one, "1.35", strict=True)
+    account = beside[1]["metadata"]["name"]
+    assert found.text.count(f'serviceAccountName: "{account}"') == (2 if name == "set" else 1)
+    assert "topocheck-gates" not in found.text
+    assert any("ConfigMaps" in note for note in found.notes)
+
+
+def test_pods_without_a_token_are_told_that_their_gates_need_one() -> None:
+    mute = JOB.replace("restartPolicy", "automountServiceAccountToken: false\n      restartPolicy")
+    assert any("automountServiceAccountToken" in note for note in put(mute, configmaps=True).notes)
+    assert not any("automountServiceAccountToken" in note for note in put(JOB, configmaps=True).notes)
+
+
+def test_pods_of_one_job_with_different_accounts_are_refused() -> None:
+    two = SET.replace(
+        "            containers: [", "            serviceAccountName: a\n            containers: ["
+    )
+    assert "serviceAccountName: a" in two
+    with pytest.raises(InputError, match="its pods have different service accounts"):
+        put(two, configmaps=True)
+
+
 def test_a_job_gets_its_failure_policy_and_is_told_of_its_backoff_limit() -> None:
     found = put(JOB)
     job = next(yaml.safe_load_all(found.text))

@@ -9,11 +9,13 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from api_server import ALL_VERBS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shell import topocheck
 
 from topocheck.errors import UsageError
+from topocheck.gather.pod_owner import owners
 from topocheck.kubernetes.wanted import FIELDS, KINDS, Kind, Wanted, checked
 from topocheck.kubernetes.written import manifest
 
@@ -137,6 +139,45 @@ def test_a_group_may_ask_for_its_leader_and_for_nothing_else() -> None:
     assert job_of(manifest("leaderworkerset", wanted()))[1]["serviceAccountName"] == account
 
 
+@pytest.mark.parametrize("kind", ["indexed-job", "jobset", "leaderworkerset"])
+def test_gates_that_meet_in_configmaps_have_the_rights_that_they_use_and_no_volume(kind: Kind) -> None:
+    text = manifest(kind, wanted(configmaps=True))
+    documents = list(yaml.safe_load_all(text))
+    for document in documents:
+        kubernetes_validate.validate(built_in(document), KUBERNETES, strict=True)
+    spec = job_of(text)[1]
+    assert "--store=k8s:" in spec["initContainers"][0]["args"]
+    assert "persistentVolumeClaim" not in text
+    assert [mount["name"] for mount in spec["initContainers"][0]["volumeMounts"]] == ["topocheck-plan"]
+    named = {one["kind"]: one for one in documents}
+    rules = {rule["resources"][0]: set(rule["verbs"]) for rule in named["Role"]["rules"]}
+    assert rules.pop("configmaps") == ALL_VERBS
+    assert rules == ({"pods": {"get"}} if kind == "leaderworkerset" else {})
+    assert spec["serviceAccountName"] == named["ServiceAccount"]["metadata"]["name"]
+    assert named["RoleBinding"]["subjects"][0]["name"] == spec["serviceAccountName"]
+
+
+def test_a_pod_alone_meets_nobody_in_configmaps_either() -> None:
+    assert manifest("pod", wanted(nodes=1, configmaps=True)) == manifest("pod", wanted(nodes=1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("indexed-job", {"TOPOCHECK_JOB_NAME", "JOB_UID"}),
+        ("jobset", {"JOBSET_NAME", "JOBSET_UID"}),
+        ("leaderworkerset", {"TOPOCHECK_LEADER", "POD_NAME", "TOPOCHECK_POD_UID"}),
+    ],
+)
+def test_name_and_uid_of_the_owner_of_what_gates_leave_are_handed_on(kind: Kind, names: set[str]) -> None:
+    env = dict.fromkeys(names, "x1") | {"TOPOCHECK_GROUP_KEY": "", "TOPOCHECK_LEADER_UID": "x1"}
+    assert names <= {name for name, _ in FIELDS[kind]}
+    env["TOPOCHECK_GROUP_KEY"] = "k" if kind == "leaderworkerset" else ""
+    found = owners(env).verdict
+    assert found is not None
+    assert found.kind == {"indexed-job": "Job", "jobset": "JobSet", "leaderworkerset": "Pod"}[kind]
+
+
 def test_a_pod_alone_has_no_store_and_several_pods_have_one() -> None:
     alone, several = manifest("pod", wanted(nodes=1)), manifest("indexed-job", wanted())
     assert "--store" not in alone
@@ -188,6 +229,16 @@ def test_any_text_of_a_plan_arrives_as_it_is(text: str) -> None:
     documents = list(yaml.safe_load_all(manifest("pod", wanted(plan=text, nodes=1))))
     assert documents[0]["data"] == {"plan.yaml": text}
     assert [document["kind"] for document in documents] == ["ConfigMap", "Pod"]
+
+
+def test_the_command_line_takes_configmaps_and_no_other_store(tmp_path: Path) -> None:
+    done = topocheck("manifest", "--for", "jobset", "--store", "k8s:")
+    assert (done.code, "--store=k8s:" in done.out) == (0, True), done.err
+    (tmp_path / "m.yaml").write_text(done.out)
+    assert topocheck("verify-manifest", tmp_path / "m.yaml").code == 0
+    for store in ("k8s:else", "file:/gates"):
+        done = topocheck("manifest", "--for", "jobset", "--store", store)
+        assert (done.code, f"--store {store}: expected k8s:" in done.last) == (2, True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from topocheck.errors import LayoutError
 from topocheck.launchers import LAUNCHERS, deepspeed, hydra, job, lws, openmpi, ray, slurm, torchrun
-from topocheck.launchers.order import MAX_RANKS, deal, local_ranks
+from topocheck.launchers.order import MAX_RANKS, deal
+from topocheck.ranges import local_ranks
 
 SLURM = [  # (tasks a node, distribution, node by rank)
     ("4,2,1(x2)", None, [0, 0, 0, 0, 1, 1, 2, 3]),

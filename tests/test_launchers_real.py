@@ -16,8 +16,8 @@ from real import require
 
 from topocheck.launchers import hydra, openmpi, torchrun
 from topocheck.launchers.hostfile import merged, parse_hosts_option, write_hydra, write_openmpi
-from topocheck.launchers.order import local_ranks
 from topocheck.launchers.resolve import resolve
+from topocheck.ranges import local_ranks
 
 BIN = Path(sys.executable).parent
 TIMEOUT_S = 120

@@ -14,10 +14,10 @@ from slurm_cluster import Cluster, cluster
 from topocheck.declared import declare
 from topocheck.hostlist import expand
 from topocheck.launchers import slurm
-from topocheck.launchers.order import local_ranks
 from topocheck.launchers.resolve import resolve
 from topocheck.launchfile import srun_options
 from topocheck.plan import Parallel, Plan
+from topocheck.ranges import local_ranks
 
 
 @pytest.fixture(scope="module")

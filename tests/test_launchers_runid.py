@@ -27,8 +27,16 @@ def test_a_job_gives_its_uid_and_a_jobset_its_restarts_too() -> None:
     assert run_of({"JOB_UID": "aa11", "JOB_COMPLETION_INDEX": "3"}).id == "aa11"
     jobset = {"JOBSET_UID": "bb22", "JOB_UID": "aa11", "JOBSET_RESTART_ATTEMPT": "2"}
     assert run_of(jobset).id == "bb22-r2"
-    assert run_of(jobset | {"JOB_RESTART_ATTEMPT": "1"}).id == "bb22-r2-r1"
+    assert run_of(jobset | {"JOB_RESTART_ATTEMPT": "2"}).id == "bb22-r2"  # restarts of all count in it too
     assert run_of(jobset | {"JOB_RESTART_ATTEMPT": ""}).id == "bb22-r2"  # a label that is absent
+
+
+def test_a_job_of_a_jobset_that_was_restarted_alone_has_no_id_that_the_others_have() -> None:
+    env = {"JOBSET_UID": "bb22", "JOBSET_RESTART_ATTEMPT": "1", "JOB_RESTART_ATTEMPT": "2"}
+    assert run_of(env).id is None
+    with pytest.raises(UsageError, match="restarted without the others"):
+        checked_id(None, env)
+    assert checked_id("mine-7", env)[0] == "mine-7"
 
 
 def test_a_group_of_pods_goes_by_its_leaders_uid_and_by_nothing_else() -> None:

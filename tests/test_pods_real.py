@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from pod_image import IMAGE, Podman, build
+from checkout import ROOT
+from pod_image import BASE, IMAGE, Podman, build
 from real import require
 from shell import topocheck
 
@@ -41,6 +44,58 @@ def podman() -> Iterator[Podman]:
         yield started
         started("pod", "rm", "--all", "--force")
         started("rmi", "--all", "--force")
+
+
+MOST_ADDED = 150_000_000
+"""Bytes over its base that the image may have."""
+UNCOMPILED = """
+import importlib, os, sys
+for name in ("topocheck.cli.gate", "topocheck.probes.node.probe", "topocheck.render.terminal"):
+    importlib.import_module(name)
+paths = [getattr(module, "__cached__", None) for module in list(sys.modules.values())]
+print(os.getuid(), [path for path in paths if path and not os.path.exists(path)])
+"""
+
+
+def shown(podman: Podman, image: str) -> dict[str, Any]:
+    [found] = yaml.safe_load(podman("image", "inspect", image).stdout)
+    return dict(found)
+
+
+def test_the_image_is_small_and_belongs_to_nobody(podman: Podman) -> None:
+    image = shown(podman, IMAGE)
+    assert 0 < image["Size"] - shown(podman, BASE)["Size"] < MOST_ADDED
+    assert image["Config"]["User"] == "65532:65532"
+    assert image["Config"]["Entrypoint"] == ["topocheck"]
+    assert image["Config"]["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+
+
+def test_the_image_runs_read_only_and_finds_its_bytecode_made(podman: Podman) -> None:
+    bare = ("run", "--rm", "--network=host", "--read-only", "--cap-drop=all")
+    assert podman(*bare, IMAGE, "--version").stdout.startswith("topocheck, version")
+    python = podman(*bare, "--entrypoint", "/opt/topocheck/bin/python", IMAGE, "-c", UNCOMPILED)
+    assert (python.returncode, python.stdout) == (0, "65532 []\n"), python.stderr
+
+
+def test_the_image_holds_nothing_of_how_it_was_made(podman: Podman) -> None:
+    listing = "import os; print(sorted(os.listdir('/')), os.listdir('/tmp'), os.listdir('/opt'))"
+    done = podman("run", "--rm", "--network=host", "--entrypoint", "/usr/bin/python", IMAGE, "-c", listing)
+    assert "src" not in done.stdout
+    assert done.stdout.endswith("[] ['topocheck']\n")
+
+
+def test_its_wheels_install_where_there_is_no_network(podman: Podman, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    line = ["install", "-q", "--no-index", "--find-links", "wheels", "topocheck-placement"]
+    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "venv/bin/python")]
+    alone = ["unshare", "--net", *pip, *line]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    done = subprocess.run(
+        alone, cwd=podman.folder / "context", env=clean, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert topocheck("--version", command=[str(tmp_path / "venv/bin/topocheck")]).code == 0
+    assert " ".join(["pip", *line]) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def played(podman: Podman, folder: Path, plan: str, name: str) -> tuple[int, dict[str, Any], str]:

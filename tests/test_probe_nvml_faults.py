@@ -52,7 +52,7 @@ def test_a_lost_gpu_is_one_fault_and_the_others_go_on(call: str, said_before: bo
     lost, path = ran.reading, f"{call.removesuffix('_v2')} on GPU 5"
     assert ran.code == 0
     assert lost.faults == (fault("broken", path, "GPU is lost"),)
-    assert lost.ids[5] == GpuId(nvml=5, scope="unknown")
+    assert lost.ids[5] == GpuId(nvml=5, scope="unknown", mig=None if said_before is None else ())
     assert lost.shapes[5].links is None
     assert lost.states[5] == GpuState(gpu=5, mig_pending=said_before)
     assert lost.coverage == Coverage(gpus="part", links="part")

@@ -82,6 +82,7 @@ def snapshot(**environment: str) -> FullSnapshot:
         ),
         hardware=Hardware(nics=(NicShape(name="mlx5_0", firmware="28.39.1002"),)),
         environment={"NCCL_DEBUG": "INFO", **environment},
+        own_environments=({"NCCL_IB_HCA": "mlx5_0", "NCCL_SOCKET_IFNAME": "gpu-17.corp.example"}, {}),
         fabric=(
             Fabric(cluster_uuid="a1b2c3d4e5f60718293a4b5c6d7e8f90", clique=4, state="Completed"),
             Fabric(cluster_uuid=ZERO, clique=0),
@@ -131,6 +132,8 @@ def test_no_identity_is_left_and_everything_else_is() -> None:
     assert [getattr(after, part) for part in kept] == [getattr(before, part) for part in kept]
     assert after.environment["NCCL_DEBUG"] == "INFO"
     assert after.environment["NCCL_SOCKET_IFNAME"] == "eth0"
+    assert [list(own) for own in after.own_environments] == [["NCCL_IB_HCA", "NCCL_SOCKET_IFNAME"], []]
+    assert after.own_environments[0]["NCCL_IB_HCA"] == "mlx5_0"
     assert after.environment["PET_RDZV_ENDPOINT"].endswith(":29500")
     assert [gpu.bus for gpu in after.identity.gpus] == ["0000:1b:00.0"]
     assert after.fabric[1].cluster_uuid == ZERO

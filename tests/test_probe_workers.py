@@ -240,9 +240,19 @@ def test_workers_share_variables_and_limits_or_they_are_not_told(tmp_path: Path)
     workers, faults = found_in(tmp_path)
     assert workers.environment["NCCL_DEBUG"] == "INFO"
     assert "NCCL_IB_HCA" not in workers.environment
+    assert workers.own == ({"NCCL_IB_HCA": "mlx5_0"}, {"NCCL_IB_HCA": "mlx5_1"})
     assert (workers.limits.memlock_bytes, workers.limits.nofile) == (None, 1024)
     assert workers.limits.ipc_lock is True
     assert "the workers differ in memlock_bytes: not told" in {fault.reason for fault in faults}
+
+
+def test_what_one_worker_alone_has_is_told_apart(tmp_path: Path) -> None:
+    recorded(tmp_path, 50, torchrun(0, NCCL_ALGO="Ring", NCCL_DEBUG="INFO"))
+    recorded(tmp_path, 51, torchrun(1, NCCL_DEBUG="INFO"))
+    recorded(tmp_path, 52, torchrun(2, NCCL_DEBUG="INFO", OMP_NUM_THREADS="8"))
+    workers, _ = found_in(tmp_path)
+    assert workers.own == ({"NCCL_ALGO": "Ring"}, {})
+    assert found_in(tmp_path, 51, 52)[0].own == ()
 
 
 def test_the_index_of_a_pod_is_the_nodes_rank(tmp_path: Path) -> None:

@@ -101,6 +101,17 @@ def test_the_host_of_the_launch_command_is_the_drivers() -> None:
     assert order(found) == ["node-z", "node-y", "node-x"]
 
 
+def test_a_driver_beside_a_head_without_gpus_takes_no_rank_and_leaves_the_order_by_id() -> None:
+    head = said("rendezvous", "tcp://10.9.0.7:4100", "dist-init")
+    listed = [*LISTED, *cluster(("d" * 56, "10.9.0.7", 0))]
+    found = placed(NODES, *three(), stated(head, *listed))
+    assert order(found) == ["node-y", "node-z", "node-x"]
+    assert len(found.variants()) == 1
+    assert "node-y first, as the driver's node 10.9.0.7 has no GPU" in " ".join(found.facts.assumptions)
+    unlisted = placed(NODES, *three(), stated(head, *LISTED))
+    assert {node.bound_by for node in unlisted.nodes} != {"Ray's order by id"}
+
+
 def test_without_node_ids_every_distinct_order_behind_the_driver_is_possible() -> None:
     views = [host("node-x", "10.9.0.1"), host("node-y", "10.9.0.2"), host("node-z", "10.9.0.10", 8)]
     found = placed(NODES, *views, stated(DRIVER))

@@ -2,72 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import sample_report
-from real import require
-
-from topocheck.render import html
-from topocheck.report import Report
+from chromium import REPORTS, Visit, chromium, written
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-REPORTS: dict[str, Callable[[], Report]] = {
-    "healthy": sample_report.healthy,
-    "split": sample_report.split_group,
-    "unknown": sample_report.unknown_only,
-    "big": lambda: sample_report.swept(12_500, rows=512, marked=[77, 9000]),
-    "hostile": lambda: sample_report.hostile(
-        "<script>document.title = 'owned'</script>\x1b[31m\u202e'\"" * 40
-    ),
-}
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, once for this file."""
-    require("playwright")
-    chromium = require("chromium")
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415  an optional component
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, headless=True, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-class Visit:
-    """What a page asked for and complained about."""
-
-    def __init__(self, context: BrowserContext, path: Path) -> None:
-        self.requests: list[str] = []
-        self.complaints: list[str] = []
-        self.page = context.new_page()
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.goto(path.as_uri())
-
-
-def written(report: Report, folder: Path) -> Path:
-    """The report as a file."""
-    path = folder / "report.html"
-    path.write_text(html.render(report), encoding="utf-8")
-    return path
+    with chromium() as started:
+        yield started
 
 
 @pytest.mark.parametrize("scripts", [False, True])
@@ -83,7 +35,7 @@ def test_the_page_opens_without_a_request_or_a_complaint(
         assert visit.complaints == []
         assert visit.page.locator("h1").is_visible()
         assert visit.page.locator("main svg").first.is_visible()
-        assert visit.page.locator("script").count() == 0
+        assert visit.page.title() != "owned"
 
 
 def test_the_verdict_is_visible_without_scripts(browser: Browser, tmp_path: Path) -> None:
@@ -100,10 +52,11 @@ def test_hostile_text_is_shown_and_not_run(browser: Browser, tmp_path: Path) -> 
     with browser.new_context() as context:
         page = Visit(context, written(report, tmp_path)).page
         assert page.locator("h1").inner_text() == "<script>document.body.textContent = 'owned'</script>"
-        assert page.locator("script").count() == 0
+        assert page.locator("main script").count() == 0
+        assert page.locator("h1").is_visible()
 
 
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("width", [320, 390, 1280])
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_page_itself_never_scrolls_sideways(
     browser: Browser, tmp_path: Path, name: str, width: int

@@ -57,8 +57,12 @@ def test_each_rank_has_one_cell_with_its_gpu_and_group() -> None:
     cells = [cell for box in drawing.boxes for cell in box.cells]
     assert [cell.label for cell in cells] == [str(rank) for rank in range(8)]
     assert [cell.gpu for cell in cells[:4]] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
-    assert [cell.fill for cell in cells] == [0] * 4 + [1] * 4
-    assert drawing.groups == [(0, "TP group 0: ranks 0..3"), (1, "TP group 1: ranks 4..7")]
+    assert [cell.fills for cell in cells] == [(0, 0, 0)] * 4 + [(1, 1, 0)] * 4
+    assert drawing.legends == {
+        "tensor": [(0, "TP group 0: ranks 0..3"), (1, "TP group 1: ranks 4..7")],
+        "stage": [(0, "stage 0"), (1, "stage 1")],
+        "replica": [(0, "replica 0")],
+    }
 
 
 def test_a_frame_goes_around_neighbours_of_one_stage() -> None:

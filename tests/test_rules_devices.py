@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from build import FOUR, TWO, answer, fact, pair, report, running, snap, text_of
+from build import FOUR, H100, TWO, answer, fact, log, pair, report, running, snap, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_devices import listing, mixed, on_gpus
+from made_devices import listing, mixed, on_gpus, sliced
 
-from topocheck.snapshot import GpuId, JobFact, MigDevice
+from topocheck.snapshot import Coverage, FullSnapshot, GpuId, JobFact, MigDevice
 from topocheck.visible import list_faults, needs_the_list
 
 UUIDS = ("GPU-1a2b0000-0000-0000-0000-000000000001", "GPU-1a2c0000-0000-0000-0000-000000000002")
@@ -199,3 +199,43 @@ def test_a_process_that_runs_on_another_node_than_it_claims_is_not_found_on_its_
         for view, other in zip(seen, reversed(claims), strict=True)
     ]
     assert answer(report(TWO, *both), "ID011").verdict == "unknown"
+
+
+def with_mode(
+    mig: bool | None, slices: tuple[MigDevice, ...] | None = None, model: str = H100
+) -> list[FullSnapshot]:
+    """Two nodes whose GPUs show this MIG mode and these slices."""
+    made = []
+    for view in pair(model=model):
+        shapes = tuple(msgspec.structs.replace(gpu, mig=mig, model=model) for gpu in view.hardware.gpus)
+        gpus = tuple(msgspec.structs.replace(gpu, mig=slices) for gpu in view.identity.gpus)
+        made.append(
+            msgspec.structs.replace(
+                view,
+                hardware=msgspec.structs.replace(view.hardware, gpus=shapes),
+                identity=msgspec.structs.replace(view.identity, gpus=gpus),
+            )
+        )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("views", "verdict"),
+    [
+        (with_mode(None), "unknown"),
+        (with_mode(False), "pass"),
+        (with_mode(None, ()), "pass"),
+        (with_mode(None, model="NVIDIA GeForce RTX 4090"), "pass"),
+        (with_mode(True), "fail"),
+        (with_mode(True, ()), "fail"),
+    ],
+)
+def test_a_mode_that_nobody_shows_is_not_off(views: list[FullSnapshot], verdict: str) -> None:
+    assert answer(report(TWO, *views), "ID013").verdict == verdict
+
+
+def test_slices_that_a_later_list_shows_are_not_lost() -> None:
+    whole = snap("node-a", range(4), size=4)
+    listed = sliced()[0].identity
+    later = log("node-a", identity=listed, observed=None, coverage=Coverage(gpus="all"))
+    assert answer(report(FOUR, whole, later), "ID013").verdict == "fail"

@@ -24,7 +24,13 @@ def test_sizes_in_force_pass_and_what_was_only_asked_for_cannot() -> None:
 
 
 def test_what_is_in_force_goes_before_what_was_asked_for() -> None:
-    assert sizes(("requested-size", "tensor", "8"), ("size", "tensor", "4")).verdict == "pass"
+    in_force = ("size", "tensor", "4"), ("size", "pipeline", "2")
+    assert sizes(("requested-size", "tensor", "8"), *in_force).verdict == "pass"
+
+
+def test_an_axis_whose_size_nothing_shows_in_force_is_unknown() -> None:
+    assert sizes(("size", "tensor", "4")).verdict == "unknown"
+    assert sizes(("size", "tensor", "4"), ("requested-size", "pipeline", "2")).verdict == "unknown"
 
 
 def test_all_axes_that_differ_are_one_finding() -> None:
@@ -44,7 +50,7 @@ def test_a_dense_replica_that_shows_data_1_contradicts_nothing() -> None:
 
 
 def test_a_data_size_that_the_plan_leaves_out_is_derived() -> None:
-    assert sizes(("size", "tensor", "4"), ("size", "data", "8")).verdict == "pass"
+    assert sizes(("size", "tensor", "4"), ("size", "pipeline", "2"), ("size", "data", "8")).verdict == "pass"
     training = "engine: megatron\nparallel: {tensor: 4, pipeline: 2}\nnodes: [node-a, node-b]\n"
     facts = ("size", "tensor", "4"), ("size", "data", "2"), ("size", "pipeline", "2")
     assert sizes(*facts, text=training, engine="megatron").verdict == "pass"
@@ -53,10 +59,10 @@ def test_a_data_size_that_the_plan_leaves_out_is_derived() -> None:
 
 
 def test_axes_that_the_engine_or_the_plan_does_not_name_are_not_compared() -> None:
-    facts = ("size", "tensor", "4"), ("size", "expert", "4"), ("size", "data_shard", "8")
-    assert sizes(*facts).verdict == "pass"
+    both = ("size", "tensor", "4"), ("size", "pipeline", "2")
+    assert sizes(*both, ("size", "expert", "4"), ("size", "data_shard", "8")).verdict == "pass"
     experts = TWO.replace("pipeline: 2", "pipeline: 2, expert: 4")
-    assert sizes(("size", "expert", "4"), text=experts).verdict == "pass"
+    assert sizes(*both, ("size", "expert", "4"), text=experts).verdict == "pass"
     assert sizes(("size", "expert", "8"), text=experts).verdict == "fail"
 
 
@@ -92,7 +98,7 @@ def test_the_log_of_another_engine_counts_only_where_the_job_may_print_it(
 
 
 def test_a_value_that_is_no_number_says_nothing() -> None:
-    assert sizes(("size", "tensor", "auto"), ("size", "pipeline", "2")).verdict == "pass"
+    assert sizes(("size", "tensor", "auto"), ("size", "pipeline", "2")).verdict == "unknown"
 
 
 def test_layers_in_force_are_compared_with_the_plans_own_list() -> None:

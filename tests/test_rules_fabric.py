@@ -252,3 +252,13 @@ def test_a_report_without_a_cluster_beside_one_with_it_leaves_the_domain_unknown
     mixed = (*completed(), msgspec.structs.replace(completed()[0], cluster_uuid=None, clique=None))
     views = [*trays(mixed, completed()), *joined()]
     assert of("NV003", *views, text=RACK).verdict == "unknown"
+
+
+def test_a_domain_that_one_gpu_reports_is_not_that_of_the_others() -> None:
+    whole = trays(completed(), completed())
+    half = msgspec.structs.replace(
+        whole[0], fabric=tuple(msgspec.structs.replace(one, gpus=(0,)) for one in whole[0].fabric)
+    )
+    found = report(RACK, half, whole[1])
+    gaps = [found.gaps[gap] for gap in answer(found, "NV003").gaps]
+    assert any("cluster UUID" in gap.need and half.identity.host.name in gap.about for gap in gaps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from build import (
     A40,
@@ -145,3 +146,12 @@ def test_equal_reports_of_boards_with_and_without_switches_are_told_apart() -> N
     ]
     found = answer(report(TWO, *views), "NV002")
     assert [finding.subjects for finding in found.findings] == [["node-b"]]
+
+
+def test_the_fabric_of_one_gpu_is_not_that_of_the_others() -> None:
+    good = Fabric(gpus=(0,), state="Completed", status="Success")
+    assert answer(report(FOUR, snap(fabric=(good,))), "NV002").verdict == "unknown"
+    rest = msgspec.structs.replace(good, gpus=(1, 2, 3))
+    assert answer(report(FOUR, snap(fabric=(good, rest))), "NV002").verdict == "pass"
+    one = Fabric(unnamed=True, state="Completed", status="Success")
+    assert answer(report(FOUR, snap(fabric=(one,))), "NV002").verdict == "unknown"

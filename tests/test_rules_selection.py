@@ -104,6 +104,16 @@ def test_infiniband_ports_need_no_gid() -> None:
     assert verdict("NET004", addressed("9", ports=nics())) == "pass"
 
 
+def test_a_port_whose_link_layer_nobody_shows_may_need_a_gid() -> None:
+    blank = (NicShape(name="mlx5_0", ports=(Port(state="ACTIVE"),)),)
+    for ports in (blank, (NicShape(name="mlx5_0"),)):
+        views = [
+            snap(name, range(4 * n, 4 * n + 4), ports=ports, environment={"NCCL_IB_HCA": "=mlx5_0"})
+            for n, name in enumerate(("node-a", "node-b"))
+        ]
+        assert verdict("NET004", views) == "unknown"
+
+
 def test_only_ports_that_the_job_needs_are_asked() -> None:
     both = (NicShape(name="mlx5_0", ports=(ETH,)), NicShape(name="mlx5_1", ports=(ETH,)))
     views = [

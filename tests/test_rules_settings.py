@@ -13,7 +13,21 @@ from made_path import told
 from made_settings import CONF, holding, reading
 
 from topocheck.report import RuleReport
-from topocheck.snapshot import FullSnapshot, Gid, NcclFile, Netdev, NicState, PortState, Software, State
+from topocheck.snapshot import (
+    SCHEMA,
+    At,
+    FullSnapshot,
+    Gid,
+    Host,
+    Identity,
+    JobFact,
+    NcclFile,
+    Netdev,
+    NicState,
+    PortState,
+    Software,
+    State,
+)
 
 FOUR_NODES = "engine: vllm\nparallel: {tensor: 4, pipeline: 4}\nnodes: [node-a, node-b, node-c, node-d]\n"
 TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"
@@ -70,6 +84,40 @@ def test_ranks_of_one_node_may_differ_too() -> None:
     first, second = each({"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Ring"})
     again = msgspec.structs.replace(first, ranks=first.ranks[:1], environment={"NCCL_ALGO": "Tree"})
     assert "NCCL_ALGO" in text_of(of("ENV001", first, again, second))
+
+
+def some_with(name: str, value: str, **parts: Any) -> list[FullSnapshot]:
+    """Two nodes; a variable is set for two ranks of the first and for no others."""
+    own = ({name: value}, {})
+    first, second = pair()
+    return [msgspec.structs.replace(first, own_environments=own, **parts), second]
+
+
+def test_a_variable_that_one_rank_of_a_node_has_and_another_has_not_differs() -> None:
+    found = of("ENV001", *some_with("NCCL_ALGO", "Ring"))
+    assert found.verdict == "fail"
+    assert "Ring and not set on node-a" in text_of(found)
+    first, second = each({"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Ring"})
+    lacking = msgspec.structs.replace(first, ranks=first.ranks[1:2], environment={"NCCL_DEBUG": "INFO"})
+    assert "NCCL_ALGO" in text_of(of("ENV001", first, lacking, second))
+    alone = report(FOUR, *some_with("NCCL_ALGO", "Ring")[:1])
+    assert answer(alone, "ENV001").verdict == "fail"
+
+
+def test_a_rank_without_a_variable_has_what_it_comes_to_there() -> None:
+    assert of("ENV001", *some_with("NCCL_P2P_DISABLE", "0")).verdict == "pass"
+    file = reading(NCCL_ALGO="Ring")
+    first, second = some_with("NCCL_ALGO", "Ring", files=(file,))
+    assert of("ENV001", first, msgspec.structs.replace(second, files=(file,))).verdict == "pass"
+    assert of("ENV001", first, second).verdict == "fail"
+
+
+def test_a_shell_beside_the_job_lacks_nothing() -> None:
+    first, second = each({"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Ring"})
+    shell = msgspec.structs.replace(first, ranks=(), environment={"NCCL_DEBUG": "INFO"})
+    assert of("ENV001", first, shell, second).verdict == "pass"
+    claimed = msgspec.structs.replace(first, environment={})
+    assert of("ENV001", claimed, shell, second).verdict == "unknown"
 
 
 def test_a_log_that_shows_a_variable_on_one_node_alone_accuses_nobody() -> None:
@@ -286,3 +334,28 @@ def test_an_entry_beyond_what_is_listed_of_a_table_is_not_missing() -> None:
     table = there.state.nics[0].ports[0].gids
     cut = State(nics=(NicState(nic=0, ports=(PortState(gids=table, gids_cut=True),)),))
     assert of("ENV001", here, msgspec.structs.replace(there, state=cut)).findings == []
+
+
+def commanding(*facts: tuple[str, str | None, str, str]) -> FullSnapshot:
+    """A text with commands: kind, host, name, value."""
+    job = tuple(
+        JobFact(kind=kind, host=host, name=name, value=value, at=At(source="shell.txt", line=n))
+        for n, (kind, host, name, value) in enumerate(facts, 1)
+    )
+    return FullSnapshot(schema=SCHEMA, identity=Identity(host=Host()), job=job)
+
+
+def test_what_is_set_on_one_node_is_not_set_on_the_others() -> None:
+    one = ("option", "node-a", "NCCL_IB_DISABLE", "yes")
+    bare = [msgspec.structs.replace(view, environment={}) for view in pair()]
+    for launcher in ((), (("launcher", "node-a", "vllm", "torchrun"),)):
+        found = of("ENV002", *bare, commanding(one, *launcher))
+        assert [finding.subjects for finding in found.findings] == [["node-a"]]
+    carried = ("launcher", "node-a", "vllm", "mpirun")
+    for said in ((one, carried), (("option", "login-1", *one[2:]),), (("option", None, *one[2:]),)):
+        (finding,) = of("ENV002", *bare, commanding(*said)).findings
+        assert finding.subjects == ["node-a", "node-b"]
+    both_said = commanding(one, ("option", "node-b", "NCCL_IB_DISABLE", "0"))
+    assert of("ENV001", *bare, both_said).verdict == "unknown"
+    apart = commanding(("option", "node-a", "NCCL_ALGO", "Ring"), ("option", "node-b", "NCCL_ALGO", "Tree"))
+    assert "Ring on node-a" in text_of(of("ENV001", *bare, apart))

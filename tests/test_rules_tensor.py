@@ -251,6 +251,16 @@ def test_models_that_are_not_shown_are_not_equal() -> None:
     assert of("TP003", FOUR, snap(model=None)).verdict == "unknown"
 
 
+def test_memory_that_is_not_shown_is_not_equal() -> None:
+    boards = [msgspec.structs.replace(snap().hardware.gpus[0], model="NVIDIA A40", memory_bytes=48 << 30)] * 4
+    boards[2] = msgspec.structs.replace(boards[2], memory_bytes=None)
+    assert of("TP003", FOUR, snap(hardware=Hardware(gpus=tuple(boards)))).verdict == "unknown"
+    boards[1] = msgspec.structs.replace(boards[1], memory_bytes=24 << 30)
+    assert severities(of("TP003", FOUR, snap(hardware=Hardware(gpus=tuple(boards))))) == ["warning"]
+    told = msgspec.structs.replace(boards[0], model="NVIDIA A100-SXM4-40GB", memory_bytes=None)
+    assert of("TP003", FOUR, snap(hardware=Hardware(gpus=(told,) * 4))).verdict == "pass"
+
+
 def test_numa_nodes_matter_only_without_nvlink_and_only_inside_a_node() -> None:
     assert of("TP004", FOUR, snap()).verdict == "pass"
     assert of("TP004", FOUR, snap(links=sockets, switch=None, model=A40)).verdict == "fail"

@@ -11,7 +11,7 @@ from made_versions import NAMES, PLAN, asking, nodes
 
 from topocheck.probes.node.model_files import read_model_files
 from topocheck.probes.node.roots import Roots
-from topocheck.snapshot import JobFact, Software
+from topocheck.snapshot import SCHEMA, At, FullSnapshot, Host, Identity, JobFact, Software
 
 TWO = (
     "engine: vllm\nengine_version: {version}\nparallel: {{tensor: 4, pipeline: 2}}\nnodes: [node-a, node-b]\n"
@@ -75,7 +75,7 @@ def test_a_gpu_that_pytorch_was_not_built_for_is_told_once() -> None:
 
 
 def test_one_log_that_repeats_itself_is_no_difference() -> None:
-    (view,) = asking("4")
+    (view,) = asking("4", named=False)
     both = msgspec.structs.replace(view, job=(*view.job, msgspec.structs.replace(view.job[0], value="8")))
     found = answer(report(PLAN, both), "VER006")
     assert found.verdict == "unknown"  # requested, then changed: who may say so is OBS001
@@ -120,3 +120,41 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     assert found is not None
     assert found.config_digest is None
     assert faults
+
+
+def stating(value: str, *, host: str | None = None, source: str = "run.log", line: int = 12) -> FullSnapshot:
+    """A text in which a command or a log asks for a tensor size."""
+    at = At(source=source, line=line)
+    fact = JobFact(kind="requested-size", name="tensor", value=value, engine="vllm", host=host, at=at)
+    return FullSnapshot(schema=SCHEMA, identity=Identity(host=Host()), job=(fact,))
+
+
+PAIR = "engine: vllm\nparallel: {tensor: 4, pipeline: 2}\nnodes: [node-a, node-b]\n"
+
+
+def test_a_command_and_the_host_that_its_file_names_are_one_voice() -> None:
+    one = [stating("4"), stating("4", host="node-a", line=40)]
+    assert answer(report(PAIR, *one), "VER006").verdict == "unknown"
+    changed = [stating("8"), stating("4", host="node-a", line=40)]
+    of_file = snap("node-a", (), source="run.log")
+    assert answer(report(PAIR, of_file, *changed), "VER006").verdict == "unknown"
+    two = [stating("4", host="node-a"), stating("4", host="node-b.example.org", source="b.log")]
+    assert answer(report(PAIR, *two), "VER006").verdict == "pass"
+
+
+def test_two_names_of_one_host_are_one_voice() -> None:
+    one = [stating("4", host="node-a"), stating("4", host="node-a.example.org", source="b.log")]
+    whole = report(PAIR, snap("node-a.example.org", ()), snap("node-b", ()), *one)
+    found = answer(whole, "VER006")
+    assert found.verdict == "unknown"
+    assert [whole.gaps[gap].about for gap in found.gaps] == [["node-b"]]
+
+
+def test_files_that_name_no_host_are_not_the_logs_of_all_nodes() -> None:
+    assert answer(report(PLAN, *asking("4", "4", "4", "4", named=False)), "VER006").verdict == "unknown"
+    assert answer(report(PLAN, *asking("4", "8", named=False)), "VER006").verdict == "fail"
+
+
+def test_a_node_that_was_started_again_with_the_others_value_accuses_nobody() -> None:
+    said = [stating("8", host="node-a"), stating("4", host="node-a", line=90), stating("4", host="node-b")]
+    assert answer(report(PAIR, *said), "VER006").verdict == "unknown"

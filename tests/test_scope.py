@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from build import TWO, pair, placed, snap
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from rule_cases import CASES
 from topocheck.placement import Placement
 from topocheck.rules import RULES
 from topocheck.scope import NOWHERE, Places, Where
+from topocheck.snapshot import Hardware
 from topocheck.verify import run_rules
 
 ALL_A, ALL_B = tuple(range(n, n + 1) for n in range(4)), tuple(range(n, n + 1) for n in range(4, 8))
@@ -40,6 +42,12 @@ def places() -> Places:
         ("{0, 1}", ("node-a",), (range(1), range(1, 2))),
         ("node rank 1 on node-b", ("node-b",), ALL_B),
         ("spare host", ("spare host",), None),
+        ("ranks 0..7 on node-a", ("node-a", "node-b"), (range(8),)),
+        ("rank 5 is where node-a.", ("node-a", "node-b"), (range(5, 6),)),
+        ("node-a, node-b.", ("node-a", "node-b"), ALL_A + ALL_B),
+        ("some host - node-b (rank 0 -> 4)", ("node-b", "node-a"), ALL_B + ALL_A),
+        ("pipeline rank 1 of node-b", ("node-b",), ALL_B),
+        ("TP ranks 0..3", ("node-a",), (range(4),)),
     ],
 )
 def test_a_subject_is_where_its_words_say(
@@ -60,6 +68,12 @@ def test_a_subject_is_where_its_words_say(
         "node rank 0 is on node-a and 3 more",
         "ranks 0, 1 and 9 more",
         "rank 8",
+        "ranks 0 and 4",
+        "ranks 0/4",
+        "edge 0->1 and 4->5",
+        "pipeline rank 1",
+        "TP rank 3",
+        "data-parallel rank 0",
         "ranks 3..1",
         "ranks 0..7..9",
         "rank 0 of world a on GPU-1 of node-a",
@@ -67,6 +81,34 @@ def test_a_subject_is_where_its_words_say(
 )
 def test_what_names_nothing_or_may_be_cut_is_nowhere(places: Places, subject: str) -> None:
     assert places.locate(subject) == NOWHERE
+
+
+def test_a_host_that_is_called_as_a_rank_is_not_where_that_rank_is() -> None:
+    numbered = Places(placed(TWO.replace("node-a", "'5'"), snap("5", range(4)), snap("node-b", range(4, 8))))
+    assert numbered.locate("rank 5") == Where(("node-b",), (range(5, 6),))
+    assert numbered.locate("rank 5 of 5").nodes == ("5", "node-b")
+
+
+def test_of_two_hosts_of_one_name_no_other_name_is_both(places: Places) -> None:
+    twins = [
+        snap(None, range(4 * n, 4 * n + 4), identity=snap("node-a", boot=f"boot-{n}").identity)
+        for n in (0, 1)
+    ]
+    named = [
+        msgspec.structs.replace(
+            view,
+            identity=msgspec.structs.replace(
+                view.identity,
+                gpus=(),
+                host=msgspec.structs.replace(view.identity.host, aliases=(f"n{n}.example.org",)),
+            ),
+        )
+        for n, view in enumerate(twins)
+    ]
+    bare = [msgspec.structs.replace(view, hardware=Hardware(), ranks=()) for view in named]
+    both = Places(placed("engine: vllm\nparallel: {tensor: 4, pipeline: 2}\nnodes: 2\n", *bare))
+    assert both.names["node-a"] == ("node-a",)
+    assert places.names["node-b"][0] == "node-b"
 
 
 def test_ranks_of_the_only_subject_are_its_own(places: Places) -> None:

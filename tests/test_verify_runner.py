@@ -272,9 +272,24 @@ def test_a_crash_beside_a_finding_in_one_order_is_a_crash_with_its_reason() -> N
 
 def test_more_orders_than_can_be_tried_decide_nothing() -> None:
     many = placed(plan(nodes=8, parallel=plan().parallel), *[snap(f"n{n}", count=n + 1) for n in range(8)])
-    assert many.order_unknown
+    assert many.orders_untried
     assert told(quiet, placement=many).verdict == "unknown"
-    assert told(accusing, placement=many).verdict == "unknown"
+    found = told(accusing, placement=many)
+    assert found.verdict == "unknown"
+    assert "40,320 orders" in found.gaps[-1].need
+
+
+def test_one_odd_host_among_many_equal_ones_is_accused_wherever_it_stands() -> None:
+    hosts = [snap(f"n{n}", count=3 if n == 7 else 4) for n in range(110)]
+    many = placed(plan(nodes=110, parallel=plan().parallel), *hosts)
+
+    def odd(ask: Ask, placement: Placement) -> Iterator[Finding]:
+        ask.know()
+        for node in placement.nodes:
+            if node.shape is not None and node.shape.gpus == 3:
+                yield finding(subject=node.name)
+
+    assert told(odd, lambda placement: the(placement), placement=many).verdict == "fail"
 
 
 def test_later_rules_see_what_earlier_ones_missed() -> None:

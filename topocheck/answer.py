@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -11,16 +11,22 @@ from topocheck.baseline import Baseline
 from topocheck.checklist import Gate, build_report
 from topocheck.claims import claimed_size, united
 from topocheck.errors import UsageError
+from topocheck.inputfile import digest_of
 from topocheck.inventory import Inventory
 from topocheck.origin import Origin
 from topocheck.placed import placement_report
-from topocheck.placement import place
+from topocheck.placement import Placement, place
 from topocheck.plan import Plan
 from topocheck.planfile import derive
 from topocheck.policy import Site, chosen, merged, terms_of
-from topocheck.report import InputReport, Report
+from topocheck.report import AuditReport, InputReport, OptionReport, Report
 from topocheck.rulebook import in_force
-from topocheck.verify import run_rules
+from topocheck.sourcecode import source_digest
+from topocheck.verify import RuleResult, run_rules
+
+if TYPE_CHECKING:  # what reads start-up logs is of no use without any
+    from topocheck.pipeline.memorylog import StartUp
+    from topocheck.pipeline.microbatches import InForce
 
 __all__ = ["Declared", "answer", "plan_of"]
 
@@ -43,6 +49,10 @@ class Declared(NamedTuple):
     """A policy file, which wins over the plan's policy."""
     baseline: Baseline | None = None
     """An earlier report whose findings do not count."""
+    files: Sequence[InputReport] = ()
+    """Files that declare, for the report."""
+    options: Sequence[OptionReport] = ()
+    """Options that were given, for the report."""
 
 
 def answer(
@@ -54,14 +64,19 @@ def answer(
     at: str,
     whole: bool,
     fixes: bool = False,
+    logs: Sequence[tuple[str, InForce, StartUp]] = (),
+    notes: Sequence[str] = (),
 ) -> Report:
     """Place, run the rules, report. `whole` adds the placement table, `fixes` the order of nodes that mends.
+
+    `logs` are start-up logs for the record of the run, `notes` what a reader of it has to know.
 
     Raises as `place` and `evident` do, and UsageError for a policy that names no rule or leaves none, and for
     the baseline of another job.
     """
     plan, origin = plan_of(declared, inventory)
     plan = msgspec.structs.replace(plan, policy=merged(plan.policy, declared.site))
+    asked = audit_report(declared, plan) if whole else None
     known = in_force()
     terms = terms_of(plan, known, at=at, site=declared.site, baseline=declared.baseline)
     rules = chosen(plan.policy, known)
@@ -72,7 +87,7 @@ def answer(
         judgement, origin = of_worlds(plan, inventory, rules, origin, terms)
         if judgement is not None:
             report = worlds_report(judgement, inputs, at=at, gate=gate, whole=whole, terms=terms)
-            return of_one_job(report, declared.baseline)
+            return of_one_job(msgspec.structs.replace(report, audit=asked), declared.baseline)
     inventory.claims = united(inventory.claims)
     placement = place(plan, inventory, origin)
     results = run_rules(rules, placement, terms)
@@ -83,8 +98,43 @@ def answer(
         add_order(placement, results, rules)
     report = build_report(placement, results, inputs, at=at, gate=gate, terms=terms)
     if whole:
-        report = msgspec.structs.replace(report, placement=placement_report(placement, results))
-    return of_one_job(report, declared.baseline)
+        report = shown(report, placement, results, inventory, logs=logs, notes=notes)
+    return of_one_job(msgspec.structs.replace(report, audit=asked), declared.baseline)
+
+
+def audit_report(declared: Declared, plan: Plan) -> AuditReport:
+    """What was asked: the plan in force by its digest, and what declares it."""
+    return AuditReport(
+        plan="evidence" if declared.plan is None else "command" if declared.said else "file",
+        plan_digest=digest_of(msgspec.json.encode(plan, order="deterministic")),
+        files=list(declared.files),
+        options=list(declared.options),
+        build=source_digest(),
+    )
+
+
+def shown(
+    report: Report,
+    placement: Placement,
+    results: Sequence[RuleResult],
+    inventory: Inventory,
+    *,
+    logs: Sequence[tuple[str, InForce, StartUp]],
+    notes: Sequence[str],
+) -> Report:
+    """The report with what files show beside the checklist: where each rank lies, and the run as a record."""
+    # Imported only where it is asked for: a terminal shows none of it.
+    from topocheck.pipelined import pipeline_report  # noqa: PLC0415
+    from topocheck.recorded import Given, record_of  # noqa: PLC0415
+
+    table = placement_report(placement, results)
+    given = Given(inventory=inventory, placement=placement, report=table, logs=logs, notes=notes)
+    return msgspec.structs.replace(
+        report,
+        placement=table,
+        pipeline=pipeline_report(placement),
+        record=record_of(given, report.at),
+    )
 
 
 def of_one_job(report: Report, baseline: Baseline | None) -> Report:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from topocheck.errors import InputError
+from topocheck.inputfile import name_of, read_bytes
 from topocheck.report import SCHEMA, BaselineReport, GoneReport, RuleReport
 
 __all__ = ["Baseline", "parse_baseline", "read_baseline"]
@@ -102,15 +102,7 @@ class Baseline:
 
 def read_baseline(path: str) -> Baseline:
     """The report in the file `path` as a baseline. Raises InputError."""
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot be read ({reason})", path=path, fix=MEND) from None
-    if len(data) > MAX_BYTES:
-        raise InputError("is larger than any report", path=path, fix=MEND)
-    return parse_baseline(data, path)
+    return parse_baseline(read_bytes(path, MAX_BYTES, "is larger than any report", fix=MEND), name_of(path))
 
 
 def parse_baseline(data: bytes, name: str) -> Baseline:

@@ -10,10 +10,10 @@ from collections.abc import Hashable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
-from topocheck.snapshot import Clock, Condition, GpuCondition, Netdev, RankClaim
+from topocheck.snapshot import Clock, Condition, Gid, GpuCondition, Netdev, RankClaim
 
 __all__ = ["GidFacts", "NodeState", "PortFacts", "Strayed", "reduced"]
 
@@ -21,6 +21,7 @@ LITTLE_BYTES = 256 << 20
 """Memory in use without any process that a GPU shows while nothing runs on it."""
 MAPPED = "0000:0000:0000:0000:0000:ffff:"
 """How a GID with an IPv4 address begins."""
+DECODE_GIDS = json.Decoder(tuple[Gid, ...] | None).decode
 WITHOUT_ADDRESSES = attrgetter(
     "name", "kind", "layer", "state", "mtu", "speed_gbps", "master", "members", "bus"
 )
@@ -90,7 +91,10 @@ class NodeState(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashable, Any]) -> NodeState | None:
-    """One view without what tells equal hosts apart; None if it says nothing. `kept` has equal parts once."""
+    """One view without what tells equal hosts apart; None if it says nothing. `kept` has equal parts once.
+
+    Raises msgspec.ValidationError for a GID table of another form.
+    """
     if not (condition.gpus or condition.nics or condition.netdevs or condition.clock):
         return None
     own = {claim.pid for claim in claims}
@@ -102,14 +106,7 @@ def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashab
                 nic.nic,
                 port.port,
                 port.sm_lid,
-                None
-                if port.lid or port.gids is None
-                else tuple(
-                    [
-                        (gid.index, gid.type, gid.netdev, gid.gid[:30] == MAPPED, gid.gid[:4] == "fe80")
-                        for gid in port.gids
-                    ]
-                ),
+                None if port.lid else table(port.gids),
                 port.gids_cut,
             )
             for nic in condition.nics
@@ -127,6 +124,19 @@ def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashab
         netdevs=kept.get(seen) or kept.setdefault(seen, tuple(map(bare, condition.netdevs))),
         addresses=tuple([netdev.addresses for netdev in condition.netdevs]),
         clock=condition.clock,
+    )
+
+
+def table(gids: Sequence[Gid] | Raw | None) -> tuple[tuple[Any, ...], ...] | None:
+    """A GID table without its digits; None if it was not read.
+
+    Raises msgspec.ValidationError for one of another form.
+    """
+    listed = DECODE_GIDS(gids) if isinstance(gids, Raw) else gids
+    if listed is None:
+        return None
+    return tuple(
+        [(gid.index, gid.type, gid.netdev, gid.gid[:30] == MAPPED, gid.gid[:4] == "fe80") for gid in listed]
     )
 
 

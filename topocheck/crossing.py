@@ -10,6 +10,7 @@ from topocheck.profiles import tensor_domain
 from topocheck.rule import Evidence, Severity, read_at
 
 __all__ = [
+    "crossing_fix",
     "crossing_severity",
     "engines_words",
     "gpus_of",
@@ -83,3 +84,30 @@ def says_so(placement: Placement) -> bool:
     """The engine says that a TP group spans nodes, which does not hang on where ranks are seen."""
     job = placement.inventory.job
     return any(fact.kind == "group-spans-nodes" and fact.name == "tensor" for fact in job)
+
+
+def crossing_fix(placement: Placement, nodes: list[Node], shared: bool | None, policy: str | None) -> str:
+    """What to change about a group that crosses nodes."""
+    if shared and policy is None:
+        return "if the NVLink domain is meant to carry TP, say `policy: {tensor_domain: nvlink}` in the plan"
+    if may_be_one_machine(nodes):
+        return (
+            "give the boot id of each host (topocheck probe): two containers of one machine look like this, "
+            "and then they need a shared IPC namespace"
+        )
+    size = placement.layout.size("tensor")
+    most = max(gpus_of(placement, node) for node in nodes)
+    fits = max((d for d in range(1, most + 1) if size % d == 0), default=1)
+    if fits == size:
+        return (
+            f"keep each TP group's {size} ranks on one node: order the ranks so that blocks of {size} share "
+            "a node (hostfile order, block distribution, or node ranks)"
+        )
+    if fits > 1:
+        stages = placement.layout.size("pipeline") * size // fits
+        return f"use tensor {fits} x pipeline {stages} on the same GPUs: then each TP group fits in one node"
+    if most > 1:
+        return (
+            f"use a tensor size that divides the {most} GPUs of a node: {size} leaves no whole group inside"
+        )
+    return "no node has more than one GPU: expect network speed, or say `policy: {tensor_domain: any}`"

@@ -23,9 +23,10 @@ from topocheck.engines import ENGINES
 from topocheck.engines.engine import Engine
 from topocheck.engines.layout import Layout
 from topocheck.errors import LayoutError, UsageError
-from topocheck.formula import derive, local_ranks, sizes_of, slots_of
+from topocheck.formula import derive, sizes_of, slots_of
 from topocheck.layers import modules_of, split_of
 from topocheck.plan import NodeRange, Parallel, Plan
+from topocheck.ranges import local_ranks
 from topocheck.spelling import short_name
 from topocheck.worlds import first_gpus, worlds_of
 

@@ -6,9 +6,10 @@ Only what is known of every rank counts: cards of one node of two are no cards o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
 from topocheck.engines.layout import Group
+from topocheck.hardware import Shape
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.report import PlacementReport
@@ -76,16 +77,21 @@ def ordinal(placement: Placement, rank: int) -> tuple[Node, int] | None:
 def stage_ranks(placement: Placement) -> dict[int, list[int]]:
     """Ranks of each pipeline stage, stages and ranks in their order."""
     layout = placement.layout
-    found: dict[int, list[int]] = {stage: [] for stage in range(layout.size("pipeline"))}
-    for rank in range(placement.world):
-        found[layout.coordinate(rank, "pipeline")].append(rank)
-    return found
+    stages, stride = layout.size("pipeline"), layout.strides.get("pipeline", 1)
+    return {
+        stage: [
+            rank
+            for start in range(stage * stride, placement.world, stages * stride)
+            for rank in range(start, start + stride)
+        ]
+        for stage in range(stages)
+    }
 
 
 def smallest_memory(placement: Placement, ranks: Group) -> int | None:
     """Bytes of the smallest GPU of these ranks; None unless all are known, and none is cut into slices."""
     sizes = []
-    for rank in ranks:
+    for rank in alike(placement, ranks):
         seat = ordinal(placement, rank)
         shape = None if seat is None else seat[0].shape
         if seat is None or shape is None or seat[1] >= shape.gpus:
@@ -96,14 +102,31 @@ def smallest_memory(placement: Placement, ranks: Group) -> int | None:
     return min(known) if known and len(known) == len(sizes) else None
 
 
+def alike(placement: Placement, ranks: Group) -> Iterable[int]:
+    """One rank for all whose GPU is the same one of nodes of the same kind."""
+    kinds = placement.keep("numbers of kinds", kind_numbers)
+    node, gpu = placement.placed.node, placement.placed.gpu
+    found: dict[tuple[int | None, int | None], int] = {}
+    for rank in ranks:
+        place = node[rank]
+        found.setdefault((None if place is None else kinds[place], gpu[rank]), rank)
+    return found.values()
+
+
+def kind_numbers(placement: Placement) -> list[int]:
+    """A number for each node, the same for those of one kind."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(node.kind, len(numbers)) for node in placement.nodes]
+
+
 def tensor_links(placement: Placement) -> str | None:
     """Classes of the links between GPUs of a TP group, over all groups; None unless all are known."""
     groups = tensor_groups(placement)
     if not isinstance(groups, dict):
         return "none: TP is 1"
     found: set[str] = set()
-    for alike in groups.values():
-        links = links_of(placement, alike[0].ranks)
+    for members in groups.values():
+        links = links_of(placement, members[0].ranks)
         if links is None:
             return None
         found |= links
@@ -152,18 +175,14 @@ def joins_stages(placement: Placement, flow: Flow) -> bool:
 
 def ports(placement: Placement) -> str | None:
     """Kind and rate of all ports that are up on nodes with ranks; None unless every node shows one."""
-    found: Counter[str] = Counter()
-    for node in users(placement):
-        own = list(active(node))
-        if not own:
-            return None
-        found.update(own)
-    return ", ".join(sorted(found)) or None
+    shapes = {id(node.shape): node.shape for node in users(placement)}
+    own = [set(active(shape)) for shape in shapes.values()]
+    return ", ".join(sorted(set().union(*own))) if own and all(own) else None
 
 
-def active(node: Node) -> Iterator[str]:
+def active(shape: Shape | None) -> Iterator[str]:
     """`InfiniBand 400 Gbit/s` for each port of a node that is up."""
-    for nic in node.shape.hardware.nics if node.shape is not None else ():
+    for nic in shape.hardware.nics if shape is not None else ():
         for port in nic.ports:
             if (port.state or "").upper() == "ACTIVE" and port.layer is not None and port.rate_gbps:
                 yield f"{port.layer} {port.rate_gbps:g} Gbit/s"

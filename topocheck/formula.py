@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 
 from msgspec import structs
@@ -13,7 +13,7 @@ from topocheck.engines.layout import Layout, Slots
 from topocheck.errors import LayoutError
 from topocheck.plan import Plan
 
-__all__ = ["RANK_AXES", "SUBDIVIDED", "derive", "local_ranks", "ranks_of_sizes", "sizes_of", "slots_of"]
+__all__ = ["RANK_AXES", "SUBDIVIDED", "derive", "ranks_of_sizes", "sizes_of", "slots_of"]
 
 RANK_AXES = (
     "tensor",
@@ -51,16 +51,6 @@ def slots_of(
     except LayoutError as error:
         return None, str(error)
     return slots, "" if slots is not None else f"{engine.title} leaves it to the launcher"
-
-
-def local_ranks(nodes: Sequence[int]) -> list[int]:
-    """Local rank by rank: how many lower ranks are on the same node."""
-    seen: dict[int, int] = {}
-    ranks = []
-    for node in nodes:
-        ranks.append(seen.get(node, 0))
-        seen[node] = ranks[-1] + 1
-    return ranks
 
 
 def derive(plan: Plan, world: int | None) -> Plan:

@@ -1,68 +1,57 @@
 """One answer on every node: publish what this node shows, wait for the others, verify, adopt one verdict.
 
-Any gate that holds all evidence, or reaches its deadline, verifies; the result is the same whoever does it,
-and the first verdict that is published is everybody's. `unknown` is no verdict: it is never published, and
-may be overtaken by one.
+Any gate that holds all evidence, or reaches its deadline, may verify, and the first verdict that is published
+is everybody's. They take turns, by the names of their entries: the first reads while it waits, verifies at
+once and is as a rule the only one that does; whoever comes after it gives it time, and goes on if it is dead.
+With each turn twice as many may go, so that few read everything and nobody waits for the dead one by one.
+
+`unknown` is no verdict: it is left as a remark, which says the same to those that see the same entries, and
+may be overtaken by a verdict.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
+import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
 from topocheck.answer import Declared, answer
 from topocheck.checklist import Gate
-from topocheck.errors import SnapshotError, UsageError
-from topocheck.freshness import Admission
-from topocheck.gather.store import Refused, Store
-from topocheck.gather.stream import decode_snapshot
+from topocheck.decision import (
+    REMARK_SCHEMA,
+    SCHEMA,
+    Decision,
+    Remark,
+    decode_remark,
+    decode_verdict,
+    digest_of,
+)
+from topocheck.errors import TopocheckError, UsageError
+from topocheck.gather.entries import Entries, mark_of
+from topocheck.gather.entryname import absent, entry_name, hosts
+from topocheck.gather.store import Store
 from topocheck.inventory import Inventory
-from topocheck.plan import Expect
+from topocheck.question import difference, question
 from topocheck.ranges import first
 from topocheck.report import InputReport, Report
-from topocheck.snapshot import Snapshot
 
-__all__ = ["SCHEMA", "Decision", "Waiting", "entry_name", "pass_gate"]
+__all__ = ["SCHEMA", "Decision", "Waiting", "Watch", "entry_name", "pass_gate", "verified"]
 
-SCHEMA = "topocheck.verdict/1"
-
-POLL_S, SLOW_POLL_S = 0.2, 3.0
-"""How often a gate looks for the verdict, and how often for entries if many gates do."""
+POLL_S, MOST_POLL_S, POLL_OF_EACH_S = 0.2, 0.5, 0.0004
+"""How often a gate looks for the verdict: less often in a large job, whose store many ask."""
 LOOKERS = 4
-"""Gates of a large job that look for entries often; the others wait for the verdict."""
-TURN_S, ENTRY_S = 0.4, 0.01
-"""How long each gate leaves the verifying to the one before it, and how much longer for each entry to read.
-
-So a thousand gates do not read a thousand entries each while the first is at it; in a large job the turn of
-most never comes before the deadline.
-"""
+"""Gates that look for entries as often; the others wait for the verdict."""
+SLOW_POLL_S, SLOW_POLL_OF_EACH_S = 3.0, 0.01
+"""How often those others look for entries, and for a remark."""
+TURN_S, TURN_OF_EACH_S = 0.4, 0.004
+"""A turn: what reading and verifying may take, more for each entry."""
 PROGRESS_S = 10.0
-NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9.-]+")
-PLACE = re.compile(r"(?P<host>.+)\.t(?P<task>[0-9]{1,6})of(?P<tasks>[0-9]{1,6})")
-"""Names of entries: host, digest of host and boot, task and tasks on that host."""
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict of a run."""
-
-    schema: str
-    """`topocheck.verdict/` and the major version."""
-    run: str
-    """Run that it is of."""
-    by: str
-    """Entry of the gate that verified."""
-    report: Report
-    """The whole answer."""
-
-    @property
-    def exit_code(self) -> int:
-        """What every gate of the run exits with."""
-        return self.report.exit_code
+DECIDED = (0, 1)
+"""Exit codes that are a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,212 +71,223 @@ class Waiting:
     timeout_s: float = 300.0
     tell: Callable[[str], None] = lambda _: None
     """Takes a line of progress."""
+    tell_every_s: float = PROGRESS_S
     store_name: str = "store"
     pause: Callable[[float], None] = time.sleep
 
-
-@dataclass(slots=True)
-class Seen:
-    """Entries read so far: each is read once."""
-
-    snapshots: dict[str, Snapshot] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-
-
-def entry_name(host: str, boot: str, task: int = 0, tasks: int = 1) -> str:
-    """Name of an entry: readable, of letters that every store takes, and of this host and boot alone."""
-    plain = NOT_IN_A_NAME.sub("-", host).strip("-.")[:100] or "host"
-    digest = hashlib.sha256(f"{host}\0{boot}".encode("utf-8", "replace")).hexdigest()[:8]
-    return f"{plain}-{digest}.t{task}of{max(tasks, task + 1)}"
+    @property
+    def question(self) -> str:
+        """What is asked, to be compared with what the other gates were asked."""
+        return question(self.declared, self.gate, self.expected)
 
 
 def pass_gate(store: Store, snapshot: bytes, asked: Waiting) -> Decision:
     """Publish, wait, verify, adopt. Gives the verdict in force, or what is undecided at the deadline.
 
-    Raises UsageError where the store cannot be used, and what verifying raises.
+    The deadline is `timeout_s` and, for who finds it passed without a word of the gates before it, a turn or
+    several of them. Raises UsageError where the store cannot be used or its verdict answers another question,
+    and what verifying raises.
     """
     known = decided(store, asked)
     if known is not None:  # a second run with the same id, or a gate that comes late
         return known
-    store.publish(asked.name, snapshot)
-    start = told = time.monotonic()
-    listed, complete_at = -SLOW_POLL_S, None
-    names: Sequence[str] = ()
-    while True:
-        now = time.monotonic()
-        known = decided(store, asked)
-        if known is not None:
-            return known
-        late = now - start >= asked.timeout_s
-        if late or now - listed >= (POLL_S if looks_often(asked) else SLOW_POLL_S):
-            names, listed = store.names(), now
-        whole = hosts(names) >= asked.expected
-        complete_at = (now if complete_at is None else complete_at) if whole else None
-        if late or (complete_at is not None and now - complete_at >= turn(asked, names)):
-            return settle(store, asked, names)
-        if now - told >= PROGRESS_S:
-            told = now
-            asked.tell(progress(asked, names, asked.timeout_s - (now - start)))
-        asked.pause(POLL_S)
-
-
-def settle(store: Store, asked: Waiting, names: Iterable[str]) -> Decision:
-    """Verify what is there, and publish that or adopt what another published; unknown is no verdict."""
-    found = verified(store, asked, names)
-    if found.exit_code not in (0, 1):
-        return decided(store, asked) or found
-    return decode(store.decide(msgspec.json.encode(found)), asked)
+    watch = Watch(store, asked)
+    watch.begin(snapshot)
+    while (found := watch.look()) is None:
+        asked.pause(watch.poll_s)
+    return found
 
 
 def decided(store: Store, asked: Waiting) -> Decision | None:
     """The verdict of this run, if there is one."""
     data = store.verdict()
-    return None if data is None else decode(data, asked)
+    return None if data is None else decode_verdict(data, asked.run, asked.store_name, asked.question)
 
 
-def decode(data: bytes, asked: Waiting) -> Decision:
-    """A verdict from the store. Raises UsageError for one that is none, or of another run."""
-    try:
-        found = msgspec.json.decode(data, type=Decision)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{asked.store_name}: the verdict of run {asked.run} cannot be read: {error}"
-        ) from None
-    if found.run != asked.run or found.schema != SCHEMA:
-        raise UsageError(f"{asked.store_name}: the verdict there is of run {found.run[:80]}, not {asked.run}")
-    return found
+class Watch:
+    """One gate's wait: what it saw of the store, and whether it is its turn."""
+
+    def __init__(self, store: Store, asked: Waiting) -> None:
+        self._store = store
+        self._asked = asked
+        self._mark = ""
+        self._entries = Entries(store, asked.run)
+        self._names: Sequence[str] = ()
+        self._place = asked.expected
+        """Of this gate among those that published, from 0."""
+        self.poll_s = min(MOST_POLL_S, max(POLL_S, POLL_OF_EACH_S * asked.expected))
+        """How long to pause between two looks."""
+        self._told = self._start = time.monotonic()
+        self._slow_s = max(SLOW_POLL_S, SLOW_POLL_OF_EACH_S * asked.expected)
+        self._listed = self._listened = -self._slow_s
+        self._late = False
+        self._due: float | None = None
+        """Since when somebody ought to verify: all have published, or the deadline is passed."""
+        self._heard: bytes | None = None
+        self._remark: Remark | None = None
+
+    def begin(self, snapshot: bytes) -> None:
+        """Publish what this node shows. Raises UsageError where that is not possible."""
+        self._mark = mark_of(snapshot)
+        self._store.publish(self._asked.name, snapshot)
+
+    def look(self) -> Decision | None:
+        """Look once; None as long as there is nothing to say. Raises as `pass_gate` does."""
+        known = decided(self._store, self._asked)
+        if known is not None:
+            return known
+        now = time.monotonic()
+        self._listen(now)
+        if self._is_to_list(now):
+            self._list(now)
+        if self._due is not None:
+            if self._remark is not None and self._fits(self._remark):
+                return self._remark.answer()
+            turn_s = TURN_S + TURN_OF_EACH_S * len(self._names)
+            return self._settle(now) if now - self._due >= self._place.bit_length() * turn_s else None
+        if self._place == 0:
+            self._entries.take(self._names)
+        if now - self._told >= self._asked.tell_every_s:
+            self._told = now
+            left_s = self._asked.timeout_s - (now - self._start)
+            self._asked.tell(progress(self._asked, self._names, left_s))
+        return None
+
+    def _listen(self, now: float) -> None:
+        """Take note of a new remark: where there is one, there may be new entries too."""
+        if self._due is None and now - self._listened < self._slow_s:
+            return
+        self._listened = now
+        heard = self._store.remarked()
+        if heard != self._heard:
+            self._heard, self._remark = heard, decode_remark(heard, self._asked.run)
+            self._listed = -self._slow_s
+
+    def _is_to_list(self, now: float) -> bool:
+        late = now - self._start >= self._asked.timeout_s
+        if late and not self._late:
+            self._late = True
+            return True
+        waits_s = self._slow_s if self._due is None else SLOW_POLL_S
+        return now - self._listed >= (POLL_S if self._place < LOOKERS else waits_s)
+
+    def _list(self, now: float) -> None:
+        """See who has published, and whether somebody ought to verify."""
+        self._names, self._listed = sorted(self._store.names()), now
+        own = self._asked.name
+        self._place = self._names.index(own) if own in self._names else len(self._names)
+        is_due = self._late or hosts(self._names) >= self._asked.expected
+        self._due = (now if self._due is None else self._due) if is_due else None
+
+    def _fits(self, remark: Remark) -> bool:
+        """The gate that made the remark saw the same entries, and this gate's own as it is now."""
+        return self._mark in remark.marks and remark.entries == digest_of(self._names)
+
+    def _settle(self, now: float) -> Decision:
+        """Verify what is there, and tell the others what came of it."""
+        self._list(now)
+        if self._remark is not None and self._fits(self._remark):
+            return self._remark.answer()
+        inventory = self._entries.close(self._names)
+        try:
+            found = judged(self._asked, self._entries, inventory)
+        except TopocheckError as error:
+            self._leave(None, str(error), error.exit_code)
+            raise
+        in_force = published(self._store, self._asked, found)
+        if in_force.exit_code not in DECIDED:
+            self._leave(found, "", found.exit_code)
+        return in_force
+
+    def _leave(self, found: Decision | None, error: str, exit_code: int) -> None:
+        """Leave a remark. Where that is not possible the others find out themselves."""
+        remark = Remark(
+            schema=REMARK_SCHEMA,
+            run=self._asked.run,
+            by=self._asked.name,
+            entries=digest_of(self._names),
+            marks=sorted({seen.mark for seen in self._entries.seen.values()}),
+            found=found,
+            error=error,
+            exit_code=exit_code,
+        )
+        try:
+            self._store.remark(msgspec.json.encode(remark))
+        except UsageError as problem:
+            self._asked.tell(f"the other gates cannot be told that it is undecided: {problem}")
 
 
-def hosts(names: Iterable[str]) -> int:
-    """Hosts all of whose tasks have published."""
-    found: dict[str, tuple[set[int], int]] = {}
-    for name in names:
-        match = PLACE.fullmatch(name)
-        if match:
-            tasks, count = found.setdefault(match["host"], (set(), int(match["tasks"])))
-            tasks.add(int(match["task"]))
-            found[match["host"]] = tasks, max(count, int(match["tasks"]))
-    return sum(len(tasks) >= count for tasks, count in found.values())
+def published(store: Store, asked: Waiting, found: Decision) -> Decision:
+    """The verdict in force after this one was published; unknown is no verdict, and is given as it is."""
+    if found.exit_code not in DECIDED:
+        return decided(store, asked) or found
+    data = store.decide(msgspec.json.encode(found))
+    return decode_verdict(data, asked.run, asked.store_name, asked.question)
 
 
-def looks_often(asked: Waiting) -> bool:
-    """Some gates of a large job look for entries often: all of them would be too much for the store."""
-    digest = hashlib.sha256(asked.name.encode()).digest()
-    return int.from_bytes(digest[:4], "big") % max(1, asked.expected) < LOOKERS
+def verified(asked: Waiting, entries: Entries, names: Iterable[str]) -> Decision:
+    """What the entries of these names say. Raises UsageError where they cannot be read, and as `judged`."""
+    return judged(asked, entries, entries.close(names))
 
 
-def turn(asked: Waiting, names: Sequence[str]) -> float:
-    """Seconds from the last entry until this gate verifies: the first of all does at once."""
-    place = names.index(asked.name) if asked.name in names else len(names)
-    return place * (TURN_S + ENTRY_S * len(names))
-
-
-def verified(store: Store, asked: Waiting, names: Iterable[str]) -> Decision:
-    """What the evidence that is there says."""
-    seen, inventory = Seen(), Inventory()
-    for name in sorted(names):
-        take(store, asked, name, seen)
-    inventory.admission = Admission(Expect(run=asked.run), "")
-    newest(seen)
-    for name in sorted(seen.snapshots):
-        add(inventory, name, seen)
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    shown = [view.identity.host.name or name for name, view in sorted(seen.snapshots.items())]
-    notes = [f"{name}: not used: {reason}" for name, reason in sorted(seen.refused.items())]
+def judged(asked: Waiting, entries: Entries, inventory: Inventory) -> Decision:
+    """What the evidence that is there says. Raises what verifying raises."""
+    shown = [entries.seen[name].host or name for name in sorted(entries.seen)]
+    notes = [f"{name}: not used: {reason}" for name, reason in sorted(entries.refused.items())]
     source = InputReport(
         name=asked.store_name,
         kind=f"gates of run {asked.run}",
-        digest=digest_of(seen),
+        digest=entries.digest(),
         hosts=list(dict.fromkeys(shown))[:64],
         notes=notes[:64],
     )
-    report = answer(asked.declared, inventory, [source], asked.gate, at=now, whole=asked.expected <= 256)
-    report = undecided(report, asked, sorted(seen.snapshots))
-    return Decision(schema=SCHEMA, run=asked.run, by=asked.name, report=report)
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    whole, collects = asked.expected <= 256, gc.isenabled()
+    gc.disable()  # evidence is frozen and has no cycles: collecting it again and again only costs
+    try:
+        report = answer(asked.declared, inventory, [source], asked.gate, at=now, whole=whole)
+    finally:
+        if collects:
+            gc.enable()
+    report = undecided(report, asked, entries)
+    return Decision(schema=SCHEMA, run=asked.run, by=asked.name, asked=asked.question, report=report)
 
 
-def undecided(report: Report, asked: Waiting, names: Sequence[str]) -> Report:
-    """A pass over fewer nodes than were expected is none: what the others show is not known."""
-    lacking = asked.expected - hosts(names)
-    if lacking <= 0 or report.exit_code != 0:
+def undecided(report: Report, asked: Waiting, entries: Entries) -> Report:
+    """A pass over fewer nodes than were expected is none, nor one that some nodes would not adopt."""
+    used = sorted(entries.seen)
+    lacking = asked.expected - hosts(used)
+    if report.exit_code != 0:
         return report
+    if lacking > 0:
+        words = f"{lacking} of {asked.expected} nodes did not report{absent(asked.names, used)}"
+        return unknown(report, "nodes_missing", words)
+    words = disagreement(entries)
+    return unknown(report, "nodes_disagree", words) if words else report
+
+
+def unknown(report: Report, reason: str, sentence: str) -> Report:
+    """The report with exit code 3."""
     return msgspec.structs.replace(
-        report,
-        verdict="unknown",
-        exit_code=3,
-        exit_reason="nodes_missing",
-        sentence=f"{lacking} of {asked.expected} nodes did not report{absent(asked, names)}",
+        report, verdict="unknown", exit_code=3, exit_reason=reason, sentence=sentence
     )
 
 
-def add(inventory: Inventory, name: str, seen: Seen) -> None:
-    """One snapshot into the inventory, unless its hardware cannot be read."""
-    try:
-        inventory.add(seen.snapshots[name])
-    except msgspec.MsgspecError as error:
-        seen.refused[name] = f"hardware or environment: {error}"
-
-
-def take(store: Store, asked: Waiting, name: str, seen: Seen) -> None:
-    """Read one entry, unless it is of another run or another host than its name says."""
-    entry = store.entry(name)
-    if entry is None or isinstance(entry, Refused):
-        seen.refused[name] = "is gone" if entry is None else entry.reason
-        return
-    try:
-        snapshot = decode_snapshot(entry.data, name, None)
-    except SnapshotError as error:
-        seen.refused[name] = str(error)
-        return
-    host, match = snapshot.identity.host, PLACE.fullmatch(name)
-    task, tasks = (int(match["task"]), int(match["tasks"])) if match else (0, 1)
-    if snapshot.run != asked.run:
-        seen.refused[name] = f"is of run {(snapshot.run or 'without an id')[:80]}"
-    elif entry_name(host.name or "", host.boot_id or "", task, tasks) != name:
-        seen.refused[name] = f"claims to be of {(host.name or 'no host')[:80]}, which its name denies"
-    else:
-        seen.snapshots[name] = snapshot
-
-
-def newest(seen: Seen) -> None:
-    """Of two boots of one host the newer is in force; the older entry is of before the restart."""
-    by_host: dict[str, dict[str, str]] = {}
-    for snapshot in seen.snapshots.values():
-        host = snapshot.identity.host
-        boots = by_host.setdefault(host.name or "", {})
-        boots[host.boot_id or ""] = max(boots.get(host.boot_id or "", ""), snapshot.taken_at or "")
-    for name, snapshot in list(seen.snapshots.items()):
-        host = snapshot.identity.host
-        boots = by_host[host.name or ""]
-        last = max(boots, key=lambda boot: (boots[boot], boot))
-        if (host.boot_id or "") != last:
-            seen.refused[name] = f"is of an earlier boot of {host.name}"
-            del seen.snapshots[name]
-
-
-def digest_of(seen: Seen) -> str:
-    """Digest over all entries that were used."""
-    whole = hashlib.sha256()
-    for name, snapshot in sorted(seen.snapshots.items()):
-        whole.update(f"{name}\0{snapshot.token}\0{snapshot.end}\n".encode())
-    return f"sha256:{whole.hexdigest()}"
+def disagreement(entries: Entries) -> str:
+    """Which nodes were asked something else than most, in one sentence; empty if none was."""
+    questions = Counter(seen.asked for _, seen in sorted(entries.seen.items()) if seen.asked is not None)
+    if len(questions) <= 1:
+        return ""
+    (most, count), *others = questions.most_common()
+    odd = [seen.host or name for name, seen in sorted(entries.seen.items()) if seen.asked not in (None, most)]
+    return (
+        f"{first(dict.fromkeys(odd), 6)}: the {difference(most, others[0][0])} there is another than that of "
+        f"{count} of {len(entries.seen)} gates: give all nodes the same"
+    )
 
 
 def progress(asked: Waiting, names: Sequence[str], left_s: float) -> str:
     """`waiting for 2 of 64 nodes: node-07, node-31; 250 s left`."""
     lacking = asked.expected - hosts(names)
-    who = absent(asked, names)
+    who = absent(asked.names, names)
     return f"waiting for {lacking} of {asked.expected} nodes{who}; {left_s:.0f} s left"
-
-
-def absent(asked: Waiting, names: Iterable[str]) -> str:
-    """`: node-07, node-31`, of the nodes whose names are known; short and full names are one host's."""
-    there = {
-        match["host"].rpartition("-")[0].partition(".")[0] for n in names if (match := PLACE.fullmatch(n))
-    }
-    away = [
-        name
-        for name in asked.names
-        if NOT_IN_A_NAME.sub("-", name.partition(".")[0]).strip("-.") not in there
-    ]
-    return f": {first(away, 6)}" if away and len(away) < len(asked.names) else ""

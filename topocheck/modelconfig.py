@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 
 from topocheck.errors import PlanError
+from topocheck.inputfile import read_config_json
 from topocheck.plan import Model
 from topocheck.spelling import CONFIG_KEYS
 
 __all__ = ["ConfigModel", "parse_config", "read_config"]
 
-MAX_BYTES = 10_000_000
-"""A config.json has some kilobytes; the largest, with per-layer quantisation lists, a few megabytes."""
 TIED = "tie_word_embeddings"
 FIX = "'model' takes the path of a config.json, or layers, hidden, heads ... of the model"
 
@@ -33,19 +32,8 @@ def read_config(path: Path) -> ConfigModel:
 
     Only regular files are read: a plan is untrusted and may name a device or a pipe.
     """
-    file = path
-    try:
-        file = path / "config.json" if path.is_dir() else path
-        if not file.is_file():
-            raise PlanError("there is no such file", path=str(file), fix=FIX)
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise PlanError(f"cannot be read ({error.strerror})", path=str(file), fix=FIX) from error
-    if len(data) > MAX_BYTES:
-        raise PlanError("is larger than 10 MB and no config.json of a model", path=str(file), fix=FIX)
-    model = parse_config(data, str(file))
-    return ConfigModel(**msgspec.structs.asdict(model), source=str(file), text=data)
+    file, data = read_config_json(path, FIX, PlanError)
+    return ConfigModel(**msgspec.structs.asdict(parse_config(data, file)), source=file, text=data)
 
 
 def parse_config(data: bytes | str, source: str) -> Model:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["has_fabric", "has_nvlink", "in_a_rack", "nvlinks_by_design", "spans_hosts"]
+__all__ = [
+    "has_fabric",
+    "has_mig",
+    "has_nvlink",
+    "in_a_rack",
+    "nvlinks_by_design",
+    "says_memory",
+    "spans_hosts",
+]
 
 BASEBOARD_LINKS = (
     (r"P100-SXM2", 4),
@@ -28,6 +36,15 @@ WITHOUT_NVLINK = re.compile(
     r"GTX 1[0-9]{3}( Ti)?|P4|P40|GB10)\b"
 )
 """Boards that have no NVLink at all."""
+
+WITHOUT_MIG = re.compile(
+    r"\b(GeForce|GTX|TITAN|Quadro|Tesla|AMD|Instinct|RTX (?!PRO)|[VP]100|P40?|L4|L40S?|L20|T4G?|"
+    r"A2|A10G?|A16|A40|GB10)\b"
+)
+"""Boards that cannot be divided: older than Ampere, GeForce and its kin, AMD's."""
+
+MEMORY_IN_NAME = re.compile(r"\b\d{1,3} ?GB\b")
+"""Memory in a product name; an RTX 3080 has 10 GB or 12 under one."""
 
 FABRIC = re.compile(r"(?<![A-Z])(H100|H200|H800|H20|B200|B300|GB200|GB300|GH200|VR200)\b(?! (PCIe|NVL))")
 """Boards whose NVLink fabric NVML reports."""
@@ -54,6 +71,16 @@ def has_nvlink(model: str | None) -> bool | None:
     if WITHOUT_NVLINK.search(model):
         return False
     return True if nvlinks_by_design(model) else None
+
+
+def has_mig(model: str | None) -> bool | None:
+    """False for models that cannot be divided into MIG slices; None where only the machine can tell."""
+    return False if model is not None and WITHOUT_MIG.search(model) else None
+
+
+def says_memory(model: str | None) -> bool:
+    """The name tells how much memory the board has, so that equal names are equal sizes: `H100 80GB HBM3`."""
+    return model is not None and MEMORY_IN_NAME.search(model) is not None
 
 
 def has_fabric(model: str | None) -> bool | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+from topocheck.claims import UNKNOWN
 from topocheck.domain import domain_of
 from topocheck.engines.layout import LayerSplit
-from topocheck.hardware import Shape
+from topocheck.hardware import Link, Shape
 from topocheck.layers import layer_split
 from topocheck.placement import Node, Placement
 from topocheck.plan import BASES, Policy
 from topocheck.report import (
+    DeviceReport,
     GpuReport,
     GroupReport,
     NodeReport,
@@ -20,6 +23,8 @@ from topocheck.report import (
     ShapeReport,
 )
 from topocheck.rule import severity_in
+from topocheck.rules.rails import Rails
+from topocheck.shapediff import differences, layer_of, rate_of, state_of
 from topocheck.snapshot import At
 from topocheck.subjects import replica_of
 from topocheck.verify import RuleResult
@@ -38,20 +43,35 @@ def placement_report(placement: Placement, results: Sequence[RuleResult]) -> Pla
     split = layer_split(placement.plan, layout)
     groups = {rank: index for index, group in enumerate(layout.groups("tensor")) for rank in group}
     shapes: dict[int, int] = {}
+    local = local_ranks(placement)
     nodes = [node_report(placement, node, shapes) for node in placement.nodes]
     return PlacementReport(
         phase=placement.phase,
         world=placement.world,
         axes=dict(layout.axes),
-        ranks=[rank_report(placement, rank, groups[rank], split) for rank in range(placement.world)],
+        ranks=[
+            rank_report(placement, rank, groups[rank], split, local.get(rank))
+            for rank in range(placement.world)
+        ],
         nodes=nodes,
         unused=list(placement.unused),
-        shapes=[shape_report(placement, identity) for identity in shapes],
+        shapes=shape_reports(placement, shapes),
         marks=marks(results, placement.plan.policy),
     )
 
 
-def rank_report(placement: Placement, rank: int, group: int, split: LayerSplit | None) -> RankReport:
+def local_ranks(placement: Placement) -> dict[int, int]:
+    """Local rank of each rank whose process claims one; the first claim, where there are several."""
+    claims = placement.inventory.claims.get("")
+    if claims is None:
+        return {}
+    seats = zip(reversed(claims.rank), reversed(claims.local_rank), strict=True)
+    return {rank: local for rank, local in seats if local != UNKNOWN}
+
+
+def rank_report(
+    placement: Placement, rank: int, group: int, split: LayerSplit | None, local: int | None
+) -> RankReport:
     """One rank by all columns."""
     layout = placement.layout
     stage = layout.coordinate(rank, "pipeline")
@@ -66,6 +86,7 @@ def rank_report(placement: Placement, rank: int, group: int, split: LayerSplit |
         gpu=place.gpu if place else None,
         layers=None if split is None or split.chunks else list(split.ranges[stage]),
         sources={basis: found for basis in BASES if (found := placing(placement, rank, basis)) is not None},
+        local_rank=local,
     )
 
 
@@ -142,20 +163,59 @@ def gpu_report(node: Node, ordinal: int, ranks: list[int]) -> GpuReport:
     )
 
 
-def shape_report(placement: Placement, identity: int) -> ShapeReport:
+def shape_reports(placement: Placement, order: Iterable[int]) -> list[ShapeReport]:
+    """The distinct hardware shapes by their identities, each compared with the one that most nodes have."""
+    found = {id(node.shape): node.shape for node in placement.nodes if node.shape is not None}
+    counts = Counter([id(node.shape) for node in placement.nodes if node.shape is not None])
+    if not counts:
+        return []
+    [(commonest, most)] = counts.most_common(1)
+    usual, alone = found[commonest], 2 * most > counts.total()
+    return [
+        shape_report(
+            found[identity],
+            counts[identity],
+            usual,
+            most=alone and identity == commonest,
+            rails=rail_numbers(found[identity], placement.plan.policy.expect_rails),
+        )
+        for identity in order
+    ]
+
+
+def rail_numbers(shape: Shape, declared: Sequence[str]) -> dict[str, int]:
+    """Rail of each RDMA device by name, whatever NCCL_IB_HCA leaves of them."""
+    names = tuple(name.partition(":")[0] for name in declared)
+    return Rails(shape, frozenset(nic.name for nic in shape.hardware.nics), names).numbers
+
+
+def shape_report(
+    shape: Shape, nodes: int, usual: Shape, *, most: bool, rails: Mapping[str, int]
+) -> ShapeReport:
     """One hardware shape."""
-    nodes = [node for node in placement.nodes if node.shape is not None and id(node.shape) == identity]
-    shape = nodes[0].shape
-    if shape is None:  # a node was chosen by its shape just above
-        raise AssertionError(identity)
-    count = range(shape.gpus)
+    gpus, nics = range(shape.gpus), range(len(shape.hardware.nics))
     return ShapeReport(
         title=shape.title(),
         gpus=[gpu.model or "GPU" for gpu in shape.hardware.gpus],
-        links=[[cell(shape, a, b) for b in count] for a in count],
+        links=[[cell(shape, a, b) for b in gpus] for a in gpus],
         nics=[nic.name for nic in shape.hardware.nics],
-        near=[[nic.name for nic in (shape.nearest_nics(gpu) or ("", ()))[1]] for gpu in count],
-        nodes=len(nodes),
+        near=[[nic.name for nic in (shape.nearest_nics(gpu) or ("", ()))[1]] for gpu in gpus],
+        nodes=nodes,
+        numa=[gpu.numa for gpu in shape.hardware.gpus],
+        devices=[
+            DeviceReport(
+                name=nic.name,
+                layer=layer_of(nic),
+                rate_gbps=rate_of(nic),
+                state=state_of(nic),
+                numa=nic.numa,
+                rail=rails.get(nic.name),
+            )
+            for nic in shape.hardware.nics
+        ],
+        nic_links=[[spelled(shape.nic_link(gpu, nic)) for nic in nics] for gpu in gpus],
+        usual=most,
+        differs=differences(usual, shape),
     )
 
 
@@ -163,7 +223,11 @@ def cell(shape: Shape, a: int, b: int) -> str | None:
     """Class of a pair as the matrix shows it."""
     if a == b:
         return "X"
-    link = shape.link(a, b)
+    return spelled(shape.link(a, b))
+
+
+def spelled(link: Link | None) -> str | None:
+    """NV18, PIX, SYS ...; None if it is not known."""
     return None if link is None else str(link)
 
 

@@ -20,7 +20,7 @@ from topocheck.engines.plugins import offered, third_party
 from topocheck.errors import LayoutError, PlanError
 from topocheck.formula import derive
 from topocheck.hostlist import MAX_NODES, expand
-from topocheck.inputfile import name_of, read_text
+from topocheck.inputfile import digest_of, name_of, read_bytes, text_in
 from topocheck.layeroptions import option
 from topocheck.modelconfig import read_config
 from topocheck.plan import (
@@ -51,7 +51,7 @@ from topocheck.strictyaml import (
     quoted,
 )
 
-__all__ = ["derive", "parse_plan", "parse_policy", "read_plan", "read_policy"]
+__all__ = ["bytes_of", "derive", "hashed_plan", "parse_plan", "parse_policy", "read_plan", "read_policy"]
 
 MAX_BYTES = 1_000_000
 """A plan is a few lines; even the names of 12,500 nodes are 200 kB."""
@@ -75,14 +75,24 @@ OF_A_POLICY = "a policy file has the keys policy and waivers, as a plan has them
 
 def read_plan(path: str | Path) -> Plan:
     """Plan in the file `path`; `-` is standard input. Raises PlanError."""
-    source, text = text_of(path)
-    return parse_plan(text, source)
+    return hashed_plan(path)[0]
+
+
+def hashed_plan(path: str | Path) -> tuple[Plan, str]:
+    """The same, and the digest of the file. Raises PlanError."""
+    data = bytes_of(path)
+    return parse_plan(text_in(data, path, PlanError), name_of(path)), digest_of(data)
 
 
 def read_policy(path: str | Path) -> tuple[PolicyFile, frozenset[str]]:
     """Policy and waivers of the file `path`, and the keys of its policy that are given. Raises PlanError."""
     source, text = text_of(path)
     return parse_policy(text, source)
+
+
+def bytes_of(path: str | Path) -> bytes:
+    """The bytes of a file that is written by hand; `-` is standard input. Raises PlanError."""
+    return read_bytes(path, MAX_BYTES, LARGER, PlanError)
 
 
 def parse_policy(text: str, source: str) -> tuple[PolicyFile, frozenset[str]]:
@@ -95,7 +105,7 @@ def parse_policy(text: str, source: str) -> tuple[PolicyFile, frozenset[str]]:
 
 def text_of(path: str | Path) -> tuple[str, str]:
     """Name and text of a file that is written by hand; `-` is standard input. Raises PlanError."""
-    return name_of(path), read_text(path, MAX_BYTES, LARGER, PlanError)
+    return name_of(path), text_in(bytes_of(path), path, PlanError)
 
 
 def parse_plan(text: str, source: str) -> Plan:

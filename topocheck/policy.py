@@ -17,10 +17,11 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from topocheck.baseline import Baseline
-from topocheck.errors import UsageError
+from topocheck.errors import PlanError, UsageError
+from topocheck.inputfile import digest_of, name_of, text_in
 from topocheck.placement import Placement
 from topocheck.plan import Plan, Policy, Waiver
-from topocheck.planfile import read_policy
+from topocheck.planfile import bytes_of, parse_policy
 from topocheck.policyreport import PolicyKey
 from topocheck.ranges import first
 from topocheck.rule import DatedWaiver, Finding, Rule, severity_in
@@ -45,12 +46,15 @@ class Site:
     given: frozenset[str]
     """Keys that it gives."""
     waivers: tuple[Waiver, ...]
+    digest: str = ""
+    """`sha256:` and the hex digest of its bytes; empty of one that is no file."""
 
 
 def read_site(path: str) -> Site:
     """The policy file `path`. Raises PlanError."""
-    stated, given = read_policy(path)
-    return Site(path, stated.policy, given, stated.waivers)
+    data = bytes_of(path)
+    stated, given = parse_policy(text_in(data, path, PlanError), name_of(path))
+    return Site(path, stated.policy, given, stated.waivers, digest_of(data))
 
 
 def merged(policy: Policy, site: Site | None) -> Policy:

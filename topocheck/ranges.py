@@ -1,10 +1,10 @@
-"""Numbers and names folded as people read them: `0..3, 8`."""
+"""Numbers and names folded as people read them, `0..3, 8`, and ranks counted within their nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-__all__ = ["first", "fold"]
+__all__ = ["first", "fold", "local_ranks"]
 
 
 def fold(numbers: Iterable[int], most: int = 12) -> str:
@@ -26,3 +26,13 @@ def first(names: Iterable[str], most: int = 8) -> str:
     listed = list(names)
     more = len(listed) - most
     return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def local_ranks(nodes: Sequence[int]) -> list[int]:
+    """Local rank by rank: how many lower ranks are on the same node."""
+    seen: dict[int, int] = {}
+    ranks = []
+    for node in nodes:
+        ranks.append(seen.get(node, 0))
+        seen[node] = ranks[-1] + 1
+    return ranks

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 __all__ = [
+    "DeviceReport",
     "GpuReport",
     "GroupReport",
     "NicReport",
@@ -50,6 +51,8 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """First layer and end (exclusive) of its stage; null if not declared."""
     sources: dict[str, Placing]
     """Columns by name: predicted, claimed, observed; those without an entry are left out."""
+    local_rank: int | None = None
+    """Local rank that its process claims (LOCAL_RANK and the like); null if none claims it."""
 
 
 class GpuReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +142,24 @@ class PlacementReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the findings mark in the drawing."""
 
 
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One RDMA device of a hardware shape."""
+
+    name: str
+    """Kernel name."""
+    layer: str | None = None
+    """InfiniBand or Ethernet, `both` where its ports differ; null if not known."""
+    rate_gbps: float | None = None
+    """Gbit/s of its active ports together; null if none is known to be active."""
+    state: str | None = None
+    """State of its ports in the kernel's word, `ACTIVE`, or all that occur; null if not known."""
+    numa: int | None = None
+    """NUMA node; null if not known."""
+    rail: int | None = None
+    """Its rail, the place among the compute NICs in the order of PCI or of policy.expect_rails; null if it is
+    on none or that is not known."""
+
+
 class ShapeReport(msgspec.Struct, frozen=True, kw_only=True):
     """One hardware shape shared by nodes."""
 
@@ -154,3 +175,13 @@ class ShapeReport(msgspec.Struct, frozen=True, kw_only=True):
     """For each GPU the nearest RDMA devices, () if not known."""
     nodes: int
     """How many nodes have it."""
+    numa: list[int | None] = []
+    """NUMA node of each GPU; null if not known."""
+    devices: list[DeviceReport] = []
+    """RDMA devices in the order of `nics`."""
+    nic_links: list[list[str | None]] = []
+    """Class between each GPU and each RDMA device: PIX, PXB, PHB, NODE, SYS; null if not known."""
+    usual: bool = False
+    """More than half of the nodes whose hardware is known have it."""
+    differs: list[str] = []
+    """What is not as on the shape that most nodes have, in words; empty for that shape itself."""

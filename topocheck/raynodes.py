@@ -95,6 +95,8 @@ class RayJob:
         if not loose and "none" in binding.bound_by and names[0] == "node 0":
             return f"Ray places the ranks, node 0 is the first in its order: {self.why}"
         first = f"{names[0]} first, as the node that runs the engine's driver" if 0 not in loose else ""
+        if first and self.drives_elsewhere:
+            first = f"{names[0]} first, as the driver's node {self.driver[0]} has no GPU"
         if not loose:
             return f"Ray places the ranks: {first}; {self.why}"
         others = first_names([names[place] for place in sorted(loose)])
@@ -102,6 +104,11 @@ class RayJob:
         why = "which of them runs the engine's driver is not shown" if known and not first else self.why
         order = f"the order of {others} is not known ({why})"
         return f"Ray places the ranks: {first}; {order}" if first else f"Ray places the ranks: {order}"
+
+    @property
+    def drives_elsewhere(self) -> bool:
+        """The driver runs on a node that offers no GPU, as the head of KubeRay: no rank is there."""
+        return bool(self.driver) and self.listed(self.driver).gpus == 0
 
     def is_driver(self, names: Iterable[str]) -> bool:
         """One of the names is the driver's, or Ray lists both as one node."""
@@ -251,7 +258,7 @@ def take_places(
     fixed = [one.index if place < settled else None for place, one in enumerate(seats)]
     binding.order = fixed
     binding.bound_by = ["none" if index is None else how for index in fixed]
-    binding.orders, binding.too_many = [], False
+    binding.orders, binding.too_many = [], 0
     rest = places[settled:]
     told_apart = named or any(one.index is not None for one in seats)
     binding.loose = frozenset(rest) if len(rest) > 1 and told_apart else frozenset()
@@ -300,22 +307,27 @@ def names_of_machine(machine: Machine) -> tuple[str, ...]:
 
 
 def in_executors_order(seats: list[Seat], ray: RayJob, *, named: bool) -> tuple[list[Seat], int]:
-    """Nodes in the executor's order as far as it is known, and how many of them are settled."""
+    """Nodes in the executor's order as far as it is known, and how many of them are settled.
+
+    A driver on a node without GPUs comes first in that order and takes no rank.
+    """
     drivers = [place for place, one in enumerate(seats) if ray.is_driver(one.names)]
     if not ray.driver and named:
         drivers = [0]
-    if len(drivers) != 1:
+    if len(drivers) != 1 and (drivers or not ray.drives_elsewhere):
         return seats, 0
-    driver = drivers[0]
+    driver = drivers[0] if drivers else None
     values = [ray.sort_value(one.names) for one in seats]
     others = [value for place, value in enumerate(values) if place != driver]
-    if len(seats) > 2 and (None in others or len(set(others)) < len(others)):
-        return [seats[driver], *(one for place, one in enumerate(seats) if place != driver)], 1
+    if len(others) > 1 and (None in others or len(set(others)) < len(others)):
+        first = [seats[driver]] if driver is not None else []
+        return [*first, *(one for place, one in enumerate(seats) if place != driver)], len(first)
     keys = [f"{place} " if place == driver or value is None else value for place, value in enumerate(values)]
     counts = full(seats, ray.world) or [1] * len(seats)
     bundles = list(chain.from_iterable(map(repeat, keys, counts)))
     order = worker_order if ray.key == "address" else bundle_order
-    ranked = dict.fromkeys(bundles[bundle] for bundle in order(bundles, keys[driver]))
+    first_key = keys[driver] if driver is not None else ""
+    ranked = dict.fromkeys(bundles[bundle] for bundle in order(bundles, first_key))
     return [seats[keys.index(key)] for key in ranked], len(seats)
 
 

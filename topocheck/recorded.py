@@ -40,6 +40,7 @@ from topocheck.record import (
     Seat,
     Unit,
 )
+from topocheck.report import PlacementReport
 from topocheck.snapshot import At
 from topocheck.stagefit import stage_parts
 
@@ -85,6 +86,8 @@ class Given:
     """Why there is no placement."""
     inputs: Sequence[InputPart] = ()
     """All files."""
+    report: PlacementReport | None = None
+    """The placement as it is shown beside the record, which then leaves the place of each rank to it."""
 
 
 def record_of(given: Given, at: str) -> Record:
@@ -95,7 +98,7 @@ def record_of(given: Given, at: str) -> Record:
     take_client(ledger, given)
     take_facts(ledger, given)
     if given.placement is not None:
-        take_placement(ledger, given.placement, given.plan)
+        take_placement(ledger, given.placement, given.plan, given.report)
         logs = [(name, told) for name, _, told in given.logs]
         ledger.put("stages", tuple(stage_parts(given.placement, logs)), given.plan)
     take_sizes(ledger, given)
@@ -249,10 +252,10 @@ def spell(at: At | None) -> str:
     return at.source if at.line is None else f"{at.source}:{at.line}"
 
 
-def take_placement(ledger: Ledger, placement: Placement, source: str) -> None:
-    """Cards, links, sizes and places of the ranks."""
+def take_placement(ledger: Ledger, placement: Placement, source: str, shown: PlacementReport | None) -> None:
+    """Cards, links, sizes and places of the ranks, unless they are `shown` elsewhere."""
     plan, layout = placement.plan, placement.layout
-    report = placement_report(placement, [])
+    report = shown or placement_report(placement, [])
     for path, name in (
         ("hardware.driver", "driver"),
         ("hardware.cuda", "cuda"),
@@ -280,7 +283,7 @@ def take_placement(ledger: Ledger, placement: Placement, source: str) -> None:
     ledger.put("parallelism.placement", placement.phase, "placement")
     seats = tuple(
         Seat(rank=one.rank, stage=one.stage, node=one.node or NOT_MEASURED, gpu=one.gpu or NOT_MEASURED)
-        for one in report.ranks
+        for one in (report.ranks if shown is None else ())
     )
     ledger.put("mapping", seats, f"placement, {placement.phase}")
     ledger.notes += [f"assumed: {words}" for words in placement.assumptions]

@@ -92,9 +92,11 @@ def join_gpu(known: GpuId, seen: GpuId) -> GpuId:
     """Both views of one GPU. An index that only a task counts by gives way to the host's."""
     fields = {
         name: getattr(seen, name)
-        for name in ("uuid", "bus", "model", "serial")
+        for name in ("uuid", "bus", "model", "serial", "module", "minor", "platform", "hive")
         if getattr(known, name) is None and getattr(seen, name) is not None
     }
+    if not known.mig and seen.mig is not None:
+        fields["mig"] = seen.mig  # a view without rights to the slices lists none
     own = known.nvml is None or (known.scope == "task" and seen.scope != "task")
     if own and seen.nvml is not None:
         fields |= {"nvml": seen.nvml, "scope": seen.scope}

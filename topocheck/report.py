@@ -10,8 +10,18 @@ from typing import Literal
 
 import msgspec
 
+from topocheck.pipelinereport import (
+    BalancePart,
+    BubblePart,
+    CrossingPart,
+    LackingPart,
+    PipelineReport,
+    StageShare,
+    TransferPart,
+)
 from topocheck.policyreport import BaselineReport, GoneReport, PolicyKey, WaiverReport, WaiverState
 from topocheck.rankreport import (
+    DeviceReport,
     GpuReport,
     GroupReport,
     NicReport,
@@ -21,12 +31,18 @@ from topocheck.rankreport import (
     RankReport,
     ShapeReport,
 )
+from topocheck.record import Record
 from topocheck.remedy import Devices, Exclude, NodeOrder, Remedy, Variable
 
 __all__ = [
     "SCHEMA",
+    "AuditReport",
+    "BalancePart",
     "BaselineReport",
+    "BubblePart",
     "Counts",
+    "CrossingPart",
+    "DeviceReport",
     "Devices",
     "Evidence",
     "Exclude",
@@ -35,9 +51,12 @@ __all__ = [
     "GpuReport",
     "GroupReport",
     "InputReport",
+    "LackingPart",
     "NicReport",
     "NodeOrder",
     "NodeReport",
+    "OptionReport",
+    "PipelineReport",
     "PlacementReport",
     "Placing",
     "PolicyKey",
@@ -47,6 +66,8 @@ __all__ = [
     "ReportedFinding",
     "RuleReport",
     "ShapeReport",
+    "StageShare",
+    "TransferPart",
     "Variable",
     "WaiverReport",
     "WaiverState",
@@ -62,6 +83,7 @@ ExitReason = Literal[
     "findings",
     "internal_error",
     "nodes_missing",
+    "nodes_disagree",
     "evidence_missing",
     "stale_evidence",
     "rules_deselected",
@@ -208,6 +230,8 @@ class WorldReport(Part, frozen=True, kw_only=True):
     """What the rules say of it alone."""
     placement: PlacementReport | None = None
     """Rank -> stage -> node -> GPU of its ranks; null where no output needs it."""
+    pipeline: PipelineReport | None = None
+    """The arithmetic of its stages; null where no output needs it, and for one stage."""
 
 
 class ProfileReport(Part, frozen=True, kw_only=True):
@@ -242,6 +266,35 @@ class InputReport(Part, frozen=True, kw_only=True):
     """Hosts that it speaks of; the first ones if there are very many."""
     notes: list[str]
     """What was cut, ignored or contradictory in it."""
+    label: str = ""
+    """Host that the user says it is of (`LABEL=FILE`); empty without."""
+
+
+class OptionReport(Part, frozen=True, kw_only=True):
+    """One option that was given and bears on the answer; where outputs go does not."""
+
+    name: str
+    """As it is written: --fail-on."""
+    value: str
+    """Its value, `on` for a switch."""
+    source: Literal["command line", "environment"]
+    """Where it was given: a TOPOCHECK_ variable is of the environment."""
+
+
+class AuditReport(Part, frozen=True, kw_only=True):
+    """What was asked, so that somebody else can ask it again."""
+
+    plan: Literal["file", "command", "evidence"]
+    """Whether a file, a launch command or the evidence itself declares the plan."""
+    plan_digest: str
+    """`sha256:` and the hex digest of the plan in force as JSON: with the sizes that follow from others, and
+    the policy of all files merged."""
+    files: list[InputReport] = []
+    """Files that declare: plan, policy, baseline, earlier look."""
+    options: list[OptionReport] = []
+    """Options that were given and are not the default."""
+    build: str = ""
+    """`sha256:` and the hex digest of topocheck's own files; empty if it runs from no files."""
 
 
 class Report(Part, frozen=True, kw_only=True):
@@ -287,5 +340,13 @@ class Report(Part, frozen=True, kw_only=True):
     """The report whose findings are known; null without one."""
     placement: PlacementReport | None = None
     """Rank -> stage -> node -> GPU; left out where no output needs it, and where there are several worlds."""
+    audit: AuditReport | None = None
+    """Plan, files and options that the answer rests on beside the evidence; null where no output needs it."""
+    pipeline: PipelineReport | None = None
+    """The arithmetic of the stages; null where no output needs it, for one stage and for several worlds."""
+    record: Record | None = None
+    """The run as an acceptance record, as far as plan and evidence fill it: topocheck record adds what was
+    measured. `placement` has its mapping, `inputs` its files. Null where no output needs it, and for several
+    worlds."""
     worlds: list[WorldReport] | msgspec.UnsetType = msgspec.UNSET
     """The worlds of a job that has several; left out where there is one."""

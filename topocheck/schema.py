@@ -13,13 +13,14 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from types import ModuleType
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from topocheck import declaration, difference, manifestreport, record, report, snapshot
+from topocheck import decision, declaration, difference, manifestreport, record, report, snapshot
 from topocheck.engines import ENGINES
-from topocheck.pipeline import balance_report, boundary, capacity, trace_units, waits_report
+from topocheck.pipeline import balance_report, boundary, bubble, capacity, trace_units, waits_report
 from topocheck.pipeline import compare as comparison
 from topocheck.plan import Plan, PolicyFile
 
@@ -30,10 +31,12 @@ Kind = Literal[
     "policy",
     "snapshot",
     "report",
+    "verdict",
     "record",
     "comparison",
     "balance",
     "boundary",
+    "bubble",
     "capacity",
     "declared",
     "waits",
@@ -50,10 +53,12 @@ DOCUMENTS: dict[Kind, tuple[type[msgspec.Struct], str]] = {
     "policy": (PolicyFile, "topocheck.policy/1"),
     "snapshot": (snapshot.FullSnapshot, snapshot.SCHEMA),
     "report": (report.Report, report.SCHEMA),
+    "verdict": (decision.Decision, decision.SCHEMA),
     "record": (record.Record, record.SCHEMA),
     "comparison": (comparison.Comparison, comparison.SCHEMA),
     "balance": (balance_report.BalanceReport, balance_report.SCHEMA),
     "boundary": (boundary.BoundaryReport, boundary.SCHEMA),
+    "bubble": (bubble.BubbleReport, bubble.SCHEMA),
     "capacity": (capacity.CapacityReport, capacity.SCHEMA),
     "declared": (declaration.Declaration, declaration.SCHEMA),
     "waits": (waits_report.WaitsReport, waits_report.SCHEMA),
@@ -76,7 +81,7 @@ def schema_for(kind: Kind) -> Json:
     document, name = DOCUMENTS[kind]
     generated = _generated(document, OTHERWISE.get(kind))
     for struct, definition in generated["$defs"].items():
-        _describe(getattr(sys.modules[document.__module__], struct), definition)
+        _describe(_type(struct, sys.modules[document.__module__]), definition)
     if kind in ("plan", "policy"):
         _as_written(generated["$defs"])
     return {
@@ -97,6 +102,13 @@ def _generated(document: type[msgspec.Struct], other: type[msgspec.Struct] | Non
         return msgspec.json.schema(document)
     forms, definitions = msgspec.json.schema_components((document, other), ref_template="#/$defs/{name}")
     return {"anyOf": list(forms), "$defs": definitions}
+
+
+def _type(name: str, module: ModuleType) -> type[msgspec.Struct]:
+    """The type of this name in a document's module, or of reports and records, which others hold."""
+    owner = next(owner for owner in (module, report, record) if hasattr(owner, name))
+    found: type[msgspec.Struct] = getattr(owner, name)
+    return found
 
 
 def _describe(struct: type[msgspec.Struct], definition: Json) -> None:

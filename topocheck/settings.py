@@ -13,8 +13,23 @@ import msgspec
 
 from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
+from topocheck.snapshot import JobFact
+from topocheck.speaker import node_named
 
-__all__ = ["Setting", "is_listed", "is_unset", "names_set", "setting_kind", "settings_of"]
+__all__ = [
+    "Setting",
+    "configured",
+    "has_without",
+    "is_listed",
+    "is_unset",
+    "names_set",
+    "own_options",
+    "setting_kind",
+    "settings_of",
+]
+
+ONE_A_NODE = frozenset({"torchrun", "accelerate"})
+"""Launchers that are started on each node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +63,12 @@ def settings_of(placement: Placement, node: Node, name: str) -> tuple[Setting, .
     machine = node.machine
     if machine is not None and not found:
         decoded = placement.keep("variables", lambda _: Variables())
-        for raw in machine.environments:
+        for raw in machine.listed if is_listed(node) else machine.environments:
             if name in decoded[raw]:
                 value = decoded[raw][name]
                 found.setdefault(value, Evidence(source="environment of the ranks", fact=f"{name}={value}"))
     if not found:
-        found = configured(node, name) or ({} if is_listed(node) else commanded(placement, name))
+        found = configured(node, name) or ({} if is_listed(node) else commanded(placement, node, name))
     return tuple(Setting(name, value, evidence) for value, evidence in found.items())
 
 
@@ -66,7 +81,7 @@ def names_set(placement: Placement, node: Node) -> set[str]:
         found |= placement.keep("variables", lambda _: Variables())[raw].keys()
     for file in machine.files if machine is not None else ():
         found |= file.settings.keys()
-    return found | {fact.name for fact in placement.inventory.job if fact.kind == "option"}
+    return found | {fact.name for fact in commands(placement, node)}
 
 
 def configured(node: Node, name: str) -> dict[str, Evidence]:
@@ -78,15 +93,71 @@ def configured(node: Node, name: str) -> dict[str, Evidence]:
     return {}
 
 
-def commanded(placement: Placement, name: str) -> dict[str, Evidence]:
-    """What launch commands and scripts say for all nodes."""
-    facts = [fact for fact in placement.inventory.job if fact.kind == "option" and fact.name == name]
+def commanded(placement: Placement, node: Node, name: str) -> dict[str, Evidence]:
+    """What launch commands and scripts say for a node."""
+    facts = [fact for fact in commands(placement, node) if fact.name == name]
     return {fact.value: read_at(fact.at, f"{name}={fact.value}") for fact in facts if "$" not in fact.value}
+
+
+def commands(placement: Placement, node: Node) -> list[JobFact]:
+    """Options of the commands and scripts that are for all nodes, and of the node's own."""
+    by_node = placement.keep("options by node", options_by_node)
+    return [*by_node.get(None, ()), *by_node.get(node.index, ())]
+
+
+def own_options(placement: Placement) -> dict[int, tuple[tuple[str, str], ...]]:
+    """Names and values of the options that are for one node alone, by its index."""
+
+    def find(_: Placement) -> dict[int, tuple[tuple[str, str], ...]]:
+        by_node = placement.keep("options by node", options_by_node)
+        return {
+            place: tuple([(fact.name, fact.value) for fact in facts])
+            for place, facts in by_node.items()
+            if place is not None
+        }
+
+    return placement.keep("own options", find)
+
+
+def options_by_node(placement: Placement) -> dict[int | None, list[JobFact]]:
+    """Options by the node that they are for; None is all of them.
+
+    What was given on a node of the job is for that node alone, unless a launcher carried it to the others:
+    not torchrun, nor accelerate, nor an engine's own command, of which each node has its own.
+    """
+    job = placement.inventory.job
+    carried = {
+        (fact.host, fact.at and fact.at.source)
+        for fact in job
+        if fact.kind == "launcher" and not ONE_A_NODE.issuperset(fact.value.split())
+    }
+    found: dict[int | None, list[JobFact]] = {}
+    for fact in job:
+        if fact.kind == "option":
+            own = fact.host is not None and (fact.host, fact.at and fact.at.source) not in carried
+            node = node_named(placement, fact.host) if own and fact.host else None
+            found.setdefault(None if node is None else node.index, []).append(fact)
+    return found
 
 
 def is_listed(node: Node) -> bool:
     """The variables of the job's own processes are listed: what is not among them is not set."""
-    return node.machine is not None and node.machine.has_claims and bool(node.machine.environments)
+    return node.machine is not None and node.machine.has_claims and bool(node.machine.listed)
+
+
+def has_without(placement: Placement, node: Node, name: str) -> bool:
+    """Some ranks of a node have the variable in their environment and others do not.
+
+    What a log shows was read by the library itself, whoever set it: then nothing is known of the others.
+    """
+    machine = node.machine
+    if machine is None or not machine.has_claims or len(machine.listed) < 2:
+        return False
+    facts = placement.facts_by_node.get(node.index, ())
+    if any(fact.kind == "env" and fact.value.partition("=")[0] == name for fact in facts):
+        return False
+    decoded = placement.keep("variables", lambda _: Variables())
+    return len({name in decoded[raw] for raw in machine.listed}) > 1
 
 
 def is_unset(placement: Placement, node: Node, name: str) -> bool:
@@ -99,7 +170,9 @@ def setting_kind(placement: Placement, node: Node) -> Hashable:
     machine = node.machine
     if node.index in placement.facts_by_node:
         return node.index
+    own = own_options(placement).get(node.index, ())
     if machine is None:
-        return None
+        return own
     files = tuple(tuple(sorted(file.settings.items())) for file in machine.files) if machine.files else ()
-    return tuple(map(id, machine.environments)), files, machine.has_claims
+    listed = tuple(map(id, machine.listed)) if machine.has_claims else None
+    return tuple(map(id, machine.environments)), files, listed, own

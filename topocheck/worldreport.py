@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from topocheck.checklist import Gate, Job, absent_nodes, build_report, folded, job_line
 from topocheck.inventory import Inventory
 from topocheck.origin import Origin
+from topocheck.pipelined import pipeline_report
 from topocheck.placed import placement_report
 from topocheck.plan import BASES, Plan
 from topocheck.policy import NO_TERMS, Terms
@@ -80,6 +81,7 @@ def world_report(world: Judged, at: str, gate: Gate, terms: Terms, *, whole: boo
         phase=world.placement.phase,
         verdict=alone.verdict,
         placement=placement_report(world.placement, world.results) if whole else None,
+        pipeline=pipeline_report(world.placement) if whole else None,
     )
 
 

@@ -66,6 +66,7 @@ def _reading(text: Text, views: Sequence[View], failures: Sequence[int]) -> Read
     host = views[0].section.host
     notes = [*_notes(views, union.keys(), host), *_mig_notes(blocks)]
     whole = any(_is_whole(view, failures) for view in full)
+    listed = whole or any(map(_slices, blocks))  # else the lines of slices may have been left out
     snapshot = FullSnapshot(
         schema=SCHEMA,
         sources=(Source(name=text.source, kind=KIND),),
@@ -73,7 +74,14 @@ def _reading(text: Text, views: Sequence[View], failures: Sequence[int]) -> Read
         identity=Identity(
             host=Host(name=host),
             gpus=tuple(
-                GpuId(uuid=b.uuid, nvml=b.index, scope=scope, model=b.model, mig=_slices(b)) for b in blocks
+                GpuId(
+                    uuid=block.uuid,
+                    nvml=block.index,
+                    scope=scope,
+                    model=block.model,
+                    mig=_slices(block) or (() if listed else None),
+                )
+                for block in blocks
             ),
         ),
         hardware=Hardware(gpus=tuple(GpuShape(model=block.model) for block in blocks)),

@@ -180,7 +180,7 @@ def _id(sheet: Sheet, index: int | None) -> GpuId:
         module=module or None,  # 0 is a board without modules
         minor=_number(sheet.first(MINOR)),
         platform=_platform(sheet),
-        mig=tuple(_slices(sheet)),
+        mig=tuple(_slices(sheet)) or (() if _lists_slices(sheet) else None),
     )
 
 
@@ -200,6 +200,11 @@ def _platform(sheet: Sheet) -> Platform | None:
         module=_number(fields["module"]),
         guid=guid.lower().removeprefix("0x") if guid else None,
     )
+
+
+def _lists_slices(sheet: Sheet) -> bool:
+    """Its MIG mode or its list of MIG devices, which may be `None`, is printed."""
+    return _switch(sheet.first(MIG)) is not None or any(row.path[0] == "mig_devices" for row in sheet.rows)
 
 
 def _slices(sheet: Sheet) -> Iterator[MigDevice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topocheck.commands import Launch, Starter, Stated
-from topocheck.launchers.hostfile import HostSlots
+from topocheck.launchers.hostfile import HostSlots, merged
 from topocheck.probes.capture.job_evidence import JobEvidence
 from topocheck.probes.capture.log_line import Line
 
@@ -65,7 +65,7 @@ def state_starter(evidence: JobEvidence, line: Line, starter: Starter) -> None:
 
 def state_hosts(evidence: JobEvidence, line: Line, hosts: Sequence[HostSlots]) -> None:
     """Hosts in the launcher's order, and the slots of those that have a number."""
-    for host in hosts:
+    for host in merged(hosts):
         if host.slots is not None:
             evidence.fact(line, "host-slots", host.slots, host.host)
     order = dict.fromkeys(host.host for host in hosts)

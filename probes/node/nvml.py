@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from topocheck.probes.node.nvml_calls import Driver, Gpu, load_driver
+from topocheck.probes.node.nvml_calls import Code, Driver, Gpu, load_driver
 from topocheck.probes.node.nvml_fabric import merge_fabrics, read_fabric
 from topocheck.probes.node.nvml_identity import find_gpus, read_id, read_scope
 from topocheck.probes.node.nvml_links import read_links
@@ -128,9 +128,10 @@ class _Survey:
         self.gpus, self.whole = find_gpus(self.driver)
         scope = read_scope(sys_root, len(self.gpus))
         for gpu in self.gpus:
-            mode = self.driver.ask("gpus", "nvmlDeviceGetMigMode", gpu).value
-            self.migs.append(mode)
-            self.ids.append(read_id(self.driver, gpu, scope, mig=mode is not None and mode[0] == 1))
+            mode = self.driver.ask("gpus", "nvmlDeviceGetMigMode", gpu)
+            self.migs.append(mode.value)
+            off = False if mode.code == Code.NOT_SUPPORTED else None
+            self.ids.append(read_id(self.driver, gpu, scope, mig=mode.value[0] == 1 if mode.value else off))
             self.publish(self.reading())
 
     def name(self) -> None:

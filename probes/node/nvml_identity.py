@@ -67,8 +67,8 @@ def read_scope(sys: Path, count: int) -> Scope:
     return "host" if count >= driven else "container"
 
 
-def read_id(driver: Driver, gpu: Gpu, scope: Scope, *, mig: bool) -> GpuId:
-    """Everything that names one GPU. `mig` says that its slices are to be listed."""
+def read_id(driver: Driver, gpu: Gpu, scope: Scope, *, mig: bool | None) -> GpuId:
+    """Everything that names one GPU. `mig` is its MIG mode, None where it is not known."""
     ask = driver.ask
     return GpuId(
         uuid=ask("gpus", "nvmlDeviceGetUUID", gpu).value,
@@ -79,7 +79,7 @@ def read_id(driver: Driver, gpu: Gpu, scope: Scope, *, mig: bool) -> GpuId:
         module=read_module(driver, gpu),
         minor=ask("gpus", "nvmlDeviceGetMinorNumber", gpu).value,
         platform=read_platform(driver, gpu),
-        mig=read_mig(driver, gpu) if mig else (),
+        mig=read_mig(driver, gpu) if mig else None if mig is None else (),
     )
 
 

@@ -328,5 +328,6 @@ def with_workers(snapshot: FullSnapshot, request: Request, gpus: NodeGpus, deadl
         nested=found.nested if "ranks" in asked else (),
         job=found.job if "ranks" in asked else (),
         environment=found.environment if "environment" in asked else {},
+        own_environments=found.own if "environment" in asked else (),
         limits=found.limits if "limits" in asked else snapshot.limits,
     )

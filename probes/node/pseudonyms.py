@@ -150,11 +150,14 @@ def redacted(snapshot: FullSnapshot, key: bytes) -> FullSnapshot:
         }.items()
         if value
     }
-    environment = {
-        name: variable(name, value, replaced, pseudonyms) for name, value in snapshot.environment.items()
-    }
+    environment, *own = (
+        {name: variable(name, value, replaced, pseudonyms) for name, value in variables.items()}
+        for variables in (snapshot.environment, *snapshot.own_environments)
+    )
     if environment:
         document["environment"] = environment
+    if own:
+        document["own_environments"] = own
     return msgspec.convert(document, FullSnapshot)
 
 

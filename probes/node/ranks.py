@@ -42,6 +42,7 @@ OWN_NUMBERS = frozenset(
         "VLLM_DP_RANK",
         "VLLM_DP_RANK_LOCAL",
         "SGLANG_DP_RANK",
+        "RAY_RAYLET_PID",
     }
 )
 """Variables that number a process and so are its own: the claim holds what they say."""

@@ -177,7 +177,7 @@ def named_device(
 def slices(gpus: Sequence[GpuId]) -> Iterator[tuple[int, str]]:
     """MIG slices under both of their names."""
     for ordinal, gpu in enumerate(gpus):
-        for part in gpu.mig:
+        for part in gpu.mig or ():
             if part.uuid is not None:
                 yield ordinal, part.uuid
             yield ordinal, f"{gpu.uuid}/{part.gpu_instance}/{part.compute_instance}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from topocheck.launchers.allowed import PREFIXES
 from topocheck.launchers.resolve import resolve
 from topocheck.probes.capture import process_titles
 from topocheck.probes.capture.reading import Text
@@ -42,6 +43,8 @@ __all__ = ["Workers", "parse_environ", "parse_parent", "parse_title", "read_work
 TITLE = re.compile(r"(?:VLLM|sglang)::\w{1,100}")
 """What engines call their processes; any other command line is left where it is."""
 MOST_VARIABLES = 10_000
+CHOOSING = (*PREFIXES, "CUDA_", "HIP_", "ROCR_")
+"""How names of variables begin by which paths and devices are chosen."""
 MOST_PARENTS = 64
 GONE = frozenset({*MISSING, errno.ESRCH})
 """What the system answers for a process that has just ended."""
@@ -82,6 +85,8 @@ class Workers:
     """What engines' titles say."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that all of them have with one value."""
+    own: tuple[dict[str, str], ...] = ()
+    """What they have besides, of the variables by which paths and devices are chosen."""
     limits: Limits = field(default_factory=Limits)
     """Limits, as far as they are the same for all."""
 
@@ -124,6 +129,7 @@ def read_workers(
         nested=tuple(dict.fromkeys(one for claimed in claims.values() for one in claimed.nested)),
         job=titles(found, gpus, holders, host),
         environment=shared_variables(found),
+        own=own_variables(found),
         limits=shared_limits(reader, roots, found),
     )
     if not found and not pids:
@@ -264,6 +270,21 @@ def shared_variables(workers: Sequence[Worker]) -> dict[str, str]:
     every = [job_variables(worker.env, asked=True)[0] for worker in workers if worker.env]
     first, *others = every or [{}]
     return {name: value for name, value in first.items() if all(env.get(name) == value for env in others)}
+
+
+def own_variables(workers: Sequence[Worker]) -> tuple[dict[str, str], ...]:
+    """What workers have of the variables that they do not share and that choose paths and devices, each once.
+
+    () where they share all of those.
+    """
+    shared = shared_variables(workers)
+    every = (job_variables(worker.env, asked=True)[0] for worker in workers if worker.env)
+    found: list[dict[str, str]] = []
+    for env in every:
+        own = {name: env[name] for name in env if name.startswith(CHOOSING) and name not in shared}
+        if own not in found:
+            found.append(own)
+    return tuple(found) if len(found) > 1 else ()
 
 
 def shared_limits(reader: Reader, roots: Roots, workers: Sequence[Worker]) -> Limits:

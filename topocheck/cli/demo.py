@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from topocheck.answer import Declared
 from topocheck.checklist import Gate
+from topocheck.cli.asked import declared_in
 from topocheck.cli.output import colour_wanted, one_each, write_file, write_outputs
 from topocheck.cli.streams import say, show
 from topocheck.cli.verify import check
 from topocheck.demo.job import TAKEN_AT
 from topocheck.demo.scenario import EVIDENCE, SCENARIOS
 from topocheck.errors import UsageError
-from topocheck.planfile import read_plan
+from topocheck.report import OptionReport
 from topocheck.spelling import suggest
 
 __all__ = ["demo"]
@@ -54,7 +54,7 @@ def demo(  # noqa: PLR0917 - one parameter an option
     write_inputs(place, files_of(scenario), again(place))
     say(f"inputs in {place}; the same again: {again(place)}")
     report = check(
-        Declared(read_plan(place / "plan.yaml")),
+        declared_in(place / "plan.yaml")._replace(options=options(place)),
         [str(place / EVIDENCE)],
         Gate(),
         at=TAKEN_AT,
@@ -63,6 +63,12 @@ def demo(  # noqa: PLR0917 - one parameter an option
     )
     write_outputs(report, wanted, colour=colour_wanted(colour), verbose=verbose)
     return report.exit_code
+
+
+def options(place: Path) -> list[OptionReport]:
+    """Options of the command that verifies the written files."""
+    given = {"--plan": str(place / "plan.yaml"), "--at": TAKEN_AT}
+    return [OptionReport(name=name, value=value, source="command line") for name, value in given.items()]
 
 
 def again(place: Path) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,27 +14,31 @@ import click
 import msgspec
 
 from topocheck.answer import Declared
+from topocheck.baseline import Baseline, read_baseline
 from topocheck.checklist import Gate
 from topocheck.cli.output import rendered, terminal_width, write_file
+from topocheck.cli.progress import Progress
+from topocheck.cli.shown import WHO, look_again, shown, unsettled
+from topocheck.cli.sigterm import ended_by_sigterm
 from topocheck.cli.streams import say
-from topocheck.errors import UsageError
-from topocheck.gate import Decision, Waiting, entry_name, pass_gate
+from topocheck.errors import TopocheckError, UsageError
+from topocheck.gate import Decision, Waiting, pass_gate
 from topocheck.gather.alone import Alone
 from topocheck.gather.folder_store import FolderStore
 from topocheck.gather.store import Store
-from topocheck.launchers.resolve import resolve
 from topocheck.launchers.runid import checked_id, run_of
 from topocheck.plan import NodeRange, Plan
 from topocheck.planfile import read_plan
+from topocheck.policy import Site, merged, read_site
+from topocheck.question import question
 
 __all__ = ["Asked", "gate", "gate_options", "passed"]
 
 TERMINATION_LOG = Path("/dev/termination-log")
 MOST_TERMINATION = 4096
 """Bytes that the kubelet keeps of a container's last words."""
-UNSETTLED = {"INIT", "ARMED", "Polling", "In Progress"}
-"""States of ports and fabrics on their way up."""
-RETRY_S = 2.0
+PREFLIGHT = {3: 2}
+"""NVSentinel's checks end with 0 passed, 1 failed, 2 configuration error: undecided accuses no node."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,15 +52,41 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     retries: int
     keep_days: float
+    ray: str | None = None
+    """Address of the Ray cluster whose nodes are asked; None where gates meet in a store."""
+    site: Site | None = None
+    """A policy file."""
+    baseline: Baseline | None = None
+
+    @property
+    def declared(self) -> Declared:
+        """What is declared beside the evidence."""
+        return Declared(self.plan, site=self.site, baseline=self.baseline)
+
+    @property
+    def gate(self) -> Gate:
+        """What shuts it."""
+        return Gate("error", merged(self.plan.policy, self.site).min_basis or "predicted")
 
 
 def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options of `gate` and `run`."""
     options = [
         click.option("--plan", "plan_path", metavar="PLAN", help="Plan file."),
+        click.option("--policy", metavar="FILE", help="Policy and waivers; wins over the plan's."),
         click.option(
-            "--store", metavar="URL", help="Where gates meet: a folder that all nodes share, file:/shared/x."
+            "--baseline",
+            metavar="REPORT",
+            help="JSON report of an earlier run: what it found already shows and does not count.",
         ),
+        click.option(
+            "--store",
+            metavar="URL",
+            help="Where gates meet: a folder that all nodes share, file:/shared/x; or ConfigMaps of the pod's"
+            " namespace, k8s:, or of another, k8s:NAMESPACE.",
+        ),
+        click.option("--ray", is_flag=True, help="Once, beside the engine's driver: Ray asks all its nodes."),
+        click.option("--ray-address", metavar="ADDRESS", help="Ray cluster  [default: RAY_ADDRESS, auto]"),
         click.option("--run-id", metavar="ID", help="Id of this launch  [default: the launcher's]"),
         click.option("--expect", type=click.IntRange(1, 1_000_000), help="Nodes  [default: plan, launcher]"),
         click.option(
@@ -92,18 +121,42 @@ def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @gate_options
 @click.option("--json", "json_path", metavar="PATH", help="Write the report as JSON.")
 @click.option("--html", "html_path", metavar="PATH", help="Write the report as one HTML file.")
-def gate(*, json_path: str | None, html_path: str | None, **options: Any) -> int:
+@click.option("--markdown", metavar="PATH", help="Write it as Markdown.")
+@click.option("--junit", metavar="PATH", help="Write it as JUnit XML.")
+@click.option(
+    "--exit-codes",
+    type=click.Choice(["topocheck", "preflight"]),
+    default="topocheck",
+    show_default=True,
+    help="As NVSentinel's preflight knows them: 2 for undecided.",
+)
+def gate(
+    *,
+    json_path: str | None,
+    html_path: str | None,
+    markdown: str | None,
+    junit: str | None,
+    exit_codes: str,
+    **options: Any,
+) -> int:
     """Verify a job on all of its nodes before it starts: start this once on each node.
 
     Each gate probes its node, publishes what it shows and waits for the others; one verifies, and all give
     the same verdict and exit code: 0 open, 1 shut, 3 undecided (a node did not report in time).
+    With --ray start it once, where the engine will be started: Ray runs the probe on all of its nodes.
     """
-    decision, name = passed(asked_for(options), os.environ)
+    known = PREFLIGHT if exit_codes == "preflight" else {}
+    try:
+        decision, name = passed(asked_for(options), os.environ)
+    except TopocheckError as error:
+        error.exit_code = known.get(error.exit_code, error.exit_code)
+        raise
     tell(decision, name)
-    for kind, path in (("json", json_path), ("html", html_path)):
+    paths = {"json": json_path, "html": html_path, "markdown": markdown, "junit": junit}
+    for kind, path in paths.items():
         if path is not None:
             write_file(Path(path), rendered(decision.report, kind))
-    return decision.exit_code
+    return known.get(decision.exit_code, decision.exit_code)
 
 
 def asked_for(options: Mapping[str, Any], plan: Plan | None = None) -> Asked:
@@ -118,92 +171,135 @@ def asked_for(options: Mapping[str, Any], plan: Plan | None = None) -> Asked:
         timeout_s=options["timeout"],
         retries=options["retry_failed"],
         keep_days=options["keep_days"],
+        ray=ray_of(options),
+        site=None if options["policy"] is None else read_site(options["policy"]),
+        baseline=None if options["baseline"] is None else read_baseline(options["baseline"]),
     )
+    if asked.ray is not None:
+        return asked
     if asked.store is None and expected(asked, os.environ) > 1:
-        raise UsageError("give --store with a folder that all nodes share: --store file:/shared/gates")
+        raise UsageError(
+            "give --store with a folder that all nodes share: --store file:/shared/gates (Kubernetes: k8s:)"
+        )
     return asked
+
+
+def ray_of(options: Mapping[str, Any]) -> str | None:
+    """Address of the Ray cluster to ask; None if none is. Raises UsageError for a store beside it."""
+    if not options["ray"] and options["ray_address"] is None:
+        return None
+    if options["store"] is not None:
+        raise UsageError("--ray and --store: Ray brings the evidence of all nodes, leave --store out")
+    from topocheck.gather.ray_cluster import ray_address  # noqa: PLC0415 - only under Ray
+
+    return ray_address(options["ray_address"], os.environ)
+
+
+def passed_by_ray(asked: Asked, address: str) -> tuple[Decision, str]:
+    """The verdict over what Ray's nodes show now, and the name of this gate."""
+    from topocheck.cli import ray_gate  # noqa: PLC0415 - only under Ray
+    from topocheck.gather.ray_cluster import gather_ray  # noqa: PLC0415
+
+    run = ray_gate.new_run() if asked.run_id is None else checked_id(asked.run_id, os.environ)[0]
+    plan = ray_gate.under_ray(asked.plan)
+    with ended_by_sigterm(WHO):
+        view = gather_ray(address, run, asked.timeout_s)
+        for _ in range(asked.retries):
+            coming = next(filter(None, map(unsettled, ray_gate.full_snapshots(view))), "")
+            if not coming:
+                break
+            look_again(coming)
+            view = gather_ray(address, run, asked.timeout_s)
+    job = ray_gate.job_of(view, plan, asked.expect, asked.timeout_s)
+    for label, reason in sorted(job.others.items()):
+        say(f"topocheck gate: {label}: {reason}")
+    return ray_gate.verdict(view, job, plan, run, address, terms=asked.declared)
 
 
 def passed(asked: Asked, env: Mapping[str, str]) -> tuple[Decision, str]:
     """Pass the gate: the verdict of the run, and the name of this gate's entry."""
-    run = run_id(asked.run_id, env)
-    store = Alone() if asked.store is None else store_of(asked.store, run)
-    snapshot, name = shown(run, asked.retries, env)
-    waiting = Waiting(
-        run=run,
-        name=name,
-        expected=expected(asked, env),
-        declared=Declared(asked.plan),
-        gate=Gate("error", asked.plan.policy.min_basis or "predicted"),
-        names=names_of(asked.plan, env),
-        timeout_s=asked.timeout_s,
-        tell=lambda line: say(f"topocheck gate: {line}"),
-        store_name=asked.store or "this node",
-    )
-    with ended_by_sigterm():
-        decision = pass_gate(store, snapshot, waiting)
+    if asked.ray is not None:
+        return passed_by_ray(asked, asked.ray)
+    env = ganged(asked, with_leader(env)) if asked.run_id is None else env
+    run, nodes = run_id(asked.run_id, env), expected(asked, env)
+    with ended_by_sigterm(WHO):
+        store = Alone() if asked.store is None else store_of(asked.store, run, env)
+        snapshot, name = shown(run, asked.retries, env, question(asked.declared, asked.gate, nodes))
+        with contextlib.closing(Progress(WHO)) as progress:
+            waiting = Waiting(
+                run=run,
+                name=name,
+                expected=nodes,
+                declared=asked.declared,
+                gate=asked.gate,
+                names=names_of(asked.plan, env),
+                timeout_s=asked.timeout_s,
+                tell=progress.tell,
+                tell_every_s=progress.every_s,
+                store_name=asked.store or "this node",
+            )
+            decision = pass_gate(store, snapshot, waiting)
         if decision.by == name:
-            store.clean(asked.keep_days)
+            tidied(store, asked.keep_days)
     return decision, name
 
 
 def run_id(given: str | None, env: Mapping[str, str]) -> str:
     """Id of this run: as given, else the launcher's; a worker of a group asks which leader it has."""
-    if given is None and env.get("TOPOCHECK_GROUP_KEY"):
-        from topocheck.gather.leader_pod import leader_uid  # noqa: PLC0415 - only in a LeaderWorkerSet
-
-        leader = leader_uid(env)
-        env = dict(env) if leader is None else {**env, "TOPOCHECK_LEADER_UID": leader}
-    return checked_id(given, env)[0]
+    return checked_id(given, with_leader(env) if given is None else env)[0]
 
 
-def store_of(url: str, run: str) -> Store:
+def with_leader(env: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with the uid of the group's leader, which a worker asks the API server for."""
+    if not env.get("TOPOCHECK_GROUP_KEY"):
+        return env
+    from topocheck.gather.leader_pod import leader_uid  # noqa: PLC0415 - only in a LeaderWorkerSet
+
+    leader = leader_uid(env)
+    return env if leader is None else {**env, "TOPOCHECK_LEADER_UID": leader}
+
+
+def ganged(asked: Asked, env: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with what NVSentinel's preflight shows of the gang, once it is whole."""
+    if not env.get("GANG_CONFIG_DIR"):
+        return env
+    from topocheck.gather.gang_folder import with_gang  # noqa: PLC0415 - only under NVSentinel
+
+    nodes = asked.plan.nodes
+    least = nodes.min if isinstance(nodes, NodeRange) else nodes if isinstance(nodes, int) else len(nodes)
+    return with_gang(env, asked.expect or least, lambda line: say(f"topocheck gate: {line}"))
+
+
+def tidied(store: Store, days: float) -> None:
+    """Remove what old runs left; where that fails, the verdict that all have is in force all the same."""
+    try:
+        store.clean(days)
+    except UsageError as error:
+        say(f"topocheck gate: what older runs left stays: {error}")
+
+
+def store_of(url: str, run: str, env: Mapping[str, str]) -> Store:
     """The store of a URL. Raises UsageError for one that is not known."""
     parts = urlsplit(url)
+    if parts.scheme == "k8s":
+        return configmaps(url, run, env)
     if parts.scheme in ("", "file"):
         if parts.netloc not in ("", "localhost"):
             raise UsageError(f"--store {url}: a folder is written file:/shared/gates or file:///shared/gates")
         return FolderStore(Path(unquote(parts.path)), run)
-    raise UsageError(f"--store {url}: expected file:/FOLDER")
+    raise UsageError(f"--store {url}: expected file:/FOLDER or k8s:NAMESPACE")
 
 
-def shown(run: str, retries: int, env: Mapping[str, str]) -> tuple[bytes, str]:
-    """Snapshot of this node, sealed, and the name of its entry."""
-    # Imported here: what reads a machine is needed once, and not by whoever only asks for help.
-    from topocheck.gather.seal import sealed  # noqa: PLC0415
-    from topocheck.plugins import PROBES, names  # noqa: PLC0415
-    from topocheck.probes.node.probe import Request, read_node  # noqa: PLC0415
-    from topocheck.probes.node.roots import Roots  # noqa: PLC0415
-
-    request = Request(roots=Roots.real(), run=run, plugins=names(PROBES))
-    snapshot = read_node(request)
-    for _ in range(retries):
-        if not unsettled(snapshot):
-            break
-        say(f"topocheck gate: {unsettled(snapshot)}: looking again in {RETRY_S:.0f} s")
-        _pause(RETRY_S)
-        snapshot = read_node(request)
-    host, chosen = snapshot.identity.host, resolve(env).chosen
-    task = 0 if chosen is None or chosen.local_rank is None else chosen.local_rank
-    tasks = 1 if chosen is None or chosen.local_size is None else chosen.local_size
-    name = entry_name(host.name or "", host.boot_id or "", task, tasks)
-    return sealed(msgspec.json.encode(snapshot), snapshot.token or ""), name
-
-
-def _pause(seconds: float) -> None:
-    import time  # noqa: PLC0415 - only where something is coming up
-
-    time.sleep(seconds)
-
-
-def unsettled(snapshot: Any) -> str:
-    """What of the node is still coming up, in words; empty if nothing is."""
-    for nic in snapshot.hardware.nics:
-        for port in nic.ports:
-            if port.state in UNSETTLED or port.physical in UNSETTLED:
-                return f"port of {nic.name} is {port.state or port.physical}"
-    states = [fabric.state for fabric in snapshot.fabric if fabric.state in UNSETTLED]
-    return f"the NVLink fabric is {states[0]}" if states else ""
+def configmaps(url: str, run: str, env: Mapping[str, str]) -> Store:
+    """The store of `k8s:` and `k8s:NAMESPACE`. Raises UsageError without the library that it needs."""
+    try:
+        from topocheck.gather.configmap_store import ConfigMapStore  # noqa: PLC0415 - an extra, and slow
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"--store {url}: lightkube is not installed: install topocheck with its extra `kubernetes`, or "
+            "meet in a folder: --store file:/shared/gates"
+        ) from None
+    return ConfigMapStore(url.partition(":")[2] or None, run, env)
 
 
 def expected(asked: Asked, env: Mapping[str, str]) -> int:
@@ -227,6 +323,8 @@ def names_of(plan: Plan, env: Mapping[str, str]) -> Sequence[str]:
     """Names of the nodes, by the plan or by Slurm's list."""
     if isinstance(plan.nodes, tuple):
         return plan.nodes
+    if env.get("TOPOCHECK_GANG_PODS"):
+        return env["TOPOCHECK_GANG_PODS"].split(",")
     listed = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST")
     if not listed:
         return ()
@@ -235,24 +333,6 @@ def names_of(plan: Plan, env: Mapping[str, str]) -> Sequence[str]:
     with contextlib.suppress(ValueError):
         return expand(listed)
     return ()
-
-
-@contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the wait as an exit, so that what was written aside is removed."""
-
-    def stop(_number: int, _frame: object) -> None:
-        raise SystemExit(143)
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not in the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def tell(decision: Decision, name: str) -> None:

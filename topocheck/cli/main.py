@@ -27,6 +27,7 @@ COMMANDS = {
     "manifest": "topocheck.cli.manifest:manifest_command",
     "verify-manifest": "topocheck.cli.verify_manifest:verify_manifest",
     "diff": "topocheck.cli.diff:diff",
+    "report": "topocheck.cli.report:report",
     "bubble": "topocheck.cli.bubble:bubble",
     "boundary": "topocheck.cli.boundary:boundary",
     "capacity": "topocheck.cli.capacity:capacity",

@@ -1,14 +1,16 @@
-"""`topocheck manifest`: a Kubernetes manifest with a gate, or a gate put into one that is there."""
+"""`topocheck manifest`: a manifest or script with a gate, or a gate put into a manifest that is there."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from topocheck import __version__
 from topocheck.cli.launched import TakesCommand
+from topocheck.cli.recipes import RECIPES, Recipe, recipe
 from topocheck.cli.streams import say, show
 from topocheck.commands.documents import read_file
 from topocheck.errors import UsageError
@@ -25,7 +27,9 @@ EXAMPLE = "engine: vllm\nparallel: {{tensor: 8, pipeline: {nodes}}}\nnodes: {nod
 
 
 @click.command("manifest", cls=TakesCommand)
-@click.option("--for", "kind", type=click.Choice(KINDS), help="Kind of the job; --patch sees it in the FILE.")
+@click.option(
+    "--for", "kind", type=click.Choice((*KINDS, *RECIPES)), help="What is printed; --patch sees it."
+)
 @click.option("--patch", "patch_path", metavar="FILE", help="Add the gate to this manifest, and print it.")
 @click.option("--plan", "plan_path", metavar="PLAN", help="Plan file  [default: an example, to be edited]")
 @click.option("--name", metavar="NAME", help="Name of what is made  [default: the manifest's, else job]")
@@ -36,15 +40,32 @@ EXAMPLE = "engine: vllm\nparallel: {{tensor: 8, pipeline: {nodes}}}\nnodes: {nod
 @click.option("--gpus", type=click.IntRange(0, 1024), help="GPUs a pod  [default: ranks / nodes of the plan]")
 @click.option("--gpu-resource", default="nvidia.com/gpu", show_default=True, help="What stands for a GPU.")
 @click.option("--claim", default="topocheck-gates", show_default=True, help="Claim in which gates meet.")
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Where gates meet: in Kubernetes k8s:, ConfigMaps; under Slurm a folder  [default: "
+    "file:/shared/gates]",
+)
+@click.option("--tasks-per-node", type=click.IntRange(1, 1024), help="Slurm's tasks on a node  [default: 1]")
 @click.option("--topology", metavar="LABEL", help="Nodes of a group have one value of this label.")
 @click.option("--timeout", type=click.IntRange(1, 86_400), default=300, show_default=True, metavar="SECONDS")
 @click.argument("nothing", nargs=-1, metavar="[-- COMMAND...]")
 @click.pass_context
 def manifest_command(context: click.Context, /, *, nothing: tuple[str, ...], **options: Any) -> None:
-    """Print a manifest in which a gate runs before the job's containers: an init container.
+    r"""Print what puts a gate in front of a job.
 
-    It is unprivileged (the restricted pod standard), gets its names and uids from the downward API, and its
-    exit codes are what a podFailurePolicy asks for: 0 open, 1 shut, 2 bad plan, 3 undecided.
+    \b
+    pod, indexed-job, jobset, leaderworkerset
+        a Kubernetes manifest in which an init container is the gate
+    sbatch
+        a batch script: gates in a step of their own, then the job's step
+    task-prolog
+        a TaskProlog of Slurm: a gate in front of each task
+    nvsentinel
+        Helm values that make topocheck a check of NVSentinel's preflight
+
+    An init container is unprivileged (the restricted pod standard), gets its names and uids from the downward
+    API, and its exit codes are what a podFailurePolicy asks for: 0 open, 1 shut, 2 bad plan, 3 undecided.
     """
     command: tuple[str, ...] | None = context.obj
     if nothing:
@@ -54,9 +75,16 @@ def manifest_command(context: click.Context, /, *, nothing: tuple[str, ...], **o
     if options["patch_path"] is not None:
         show(put_into(options, command), exact=True)
         return
-    kind: Kind | None = options["kind"]
-    if kind is None:
-        raise UsageError(f"give --for with the kind of the job ({', '.join(KINDS)}), or --patch FILE")
+    chosen: Kind | Recipe | None = options["kind"]
+    if chosen is None:
+        known = ", ".join((*KINDS, *RECIPES))
+        raise UsageError(f"give --for with what is to be printed ({known}), or --patch FILE")
+    if chosen in RECIPES:
+        shape = partial(wanted_of, options, (), "job", alone=False)
+        show(recipe(chosen, context, shape), exact=True)
+        return
+    check_store(options["store"])
+    kind = cast("Kind", chosen)
     wanted = checked(wanted_of(options, command or (), "job", alone=kind == "pod"))
     if kind == "pod" and not wanted.alone:
         raise UsageError(
@@ -69,6 +97,7 @@ def put_into(options: dict[str, Any], command: tuple[str, ...] | None) -> str:
     """The manifest of --patch with a gate."""
     if command is not None or options["plan_path"] is None:
         raise UsageError("--patch takes the command that is in the manifest, and the plan of --plan FILE")
+    check_store(options["store"])
     path = options["patch_path"]
     found = patched(read_file(path, Path()), path, wanted_of(options, (), "", alone=False))
     if options["kind"] not in (None, found.kind):
@@ -96,9 +125,19 @@ def wanted_of(options: dict[str, Any], command: tuple[str, ...], name: str, *, a
         gpus=gpus_of(plan, nodes) if gpus is None else gpus,
         resource=options["gpu_resource"],
         claim=options["claim"],
+        configmaps=options["store"] == "k8s:",
         topology=options["topology"],
         timeout_s=options["timeout"],
     )
+
+
+def check_store(store: str | None) -> None:
+    """Raises UsageError for a store that no manifest of Kubernetes writes."""
+    if store not in (None, "k8s:"):
+        raise UsageError(
+            f"--store {store}: expected k8s: (ConfigMaps of the job's own namespace, which go with the job); "
+            "without it gates meet in the volume of --claim"
+        )
 
 
 def nodes_of(plan: Plan) -> int:

@@ -6,15 +6,41 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import click
 
 from topocheck.cli.streams import say, show
 from topocheck.errors import UsageError
 from topocheck.render.text import VERDICT
 from topocheck.report import Report
 
-__all__ = ["colour_wanted", "one_each", "rendered", "terminal_width", "write_file", "write_outputs"]
+__all__ = [
+    "colour_wanted",
+    "one_each",
+    "output_options",
+    "rendered",
+    "terminal_width",
+    "write_file",
+    "write_outputs",
+]
+
+FORMATS = {
+    "json": "Write the report as JSON; - is standard output.",
+    "html": "Write the report as one HTML file.",
+    "markdown": "Write it as Markdown, for a ticket or a CI summary.",
+    "junit": "Write it as JUnit XML, one test case a rule.",
+}
+"""Formats of a report for files, and what the option of each says."""
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One option a format, with the path as its value."""
+    for name, words in reversed(FORMATS.items()):
+        command = click.option(f"--{name}", name, metavar="PATH", help=words)(command)
+    return command
 
 
 def colour_wanted(asked: bool | None) -> bool:
@@ -35,13 +61,15 @@ def terminal_width() -> int:
     return 80
 
 
-def write_outputs(report: Report, paths: Mapping[str, str], *, colour: bool, verbose: bool) -> None:
+def write_outputs(
+    report: Report, paths: Mapping[str, str], *, colour: bool, verbose: bool, uuids: bool = False
+) -> None:
     """Write every output that was asked for; the last line on stderr is always the verdict."""
     for name, path in paths.items():
         if path == "-":
-            show(rendered(report, name), exact=True)
+            show(rendered(report, name, uuids=uuids), exact=True)
         else:
-            write_file(Path(path), rendered(report, name))
+            write_file(Path(path), rendered(report, name, uuids=uuids))
     if "-" not in paths.values():
         from topocheck.render import terminal  # noqa: PLC0415 - only where it is shown
 
@@ -60,15 +88,27 @@ def one_each(paths: Mapping[str, str | None]) -> dict[str, str]:
     return wanted
 
 
-def rendered(report: Report, name: str) -> str:
-    """The report in one format; its module is imported only here."""
+def rendered(report: Report, name: str, *, uuids: bool = False) -> str:
+    """The report in one format; its module is imported only here.
+
+    The page of a big job has the UUIDs of all GPUs only with `uuids`; a JSON report always has them.
+    """
     if name == "json":
         from topocheck.render import json_report  # noqa: PLC0415
 
         return json_report.render(report)
-    from topocheck.render import html  # noqa: PLC0415
+    if name == "markdown":
+        from topocheck.render import markdown  # noqa: PLC0415
 
-    return html.render(report)
+        return markdown.render(report)
+    if name == "junit":
+        from topocheck.render import junit  # noqa: PLC0415
+
+        return junit.render(report)
+    from topocheck.render import html  # noqa: PLC0415
+    from topocheck.render.lean import lean  # noqa: PLC0415
+
+    return html.render(lean(report, uuids=uuids))
 
 
 def write_file(path: Path, text: str) -> None:

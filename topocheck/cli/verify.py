@@ -6,23 +6,23 @@ import gc
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 from topocheck.answer import Declared, answer
 from topocheck.baseline import read_baseline
 from topocheck.checklist import Gate
+from topocheck.cli.asked import declared_in, given_options, with_files
 from topocheck.cli.launched import TakesCommand, launched, read_nodes
-from topocheck.cli.output import colour_wanted, one_each, write_outputs
+from topocheck.cli.output import colour_wanted, one_each, output_options, write_outputs
 from topocheck.errors import UsageError
 from topocheck.freshness import Admission
-from topocheck.gather.files import arguments, gather, split_label
+from topocheck.gather.files import Argument, arguments, gather, split_label
 from topocheck.inventory import Inventory
 from topocheck.plan import BASES, Basis, Expect, Plan, Policy
-from topocheck.planfile import read_plan
 from topocheck.policy import merged, read_site
-from topocheck.report import Report
+from topocheck.report import InputReport, Report
 
 __all__ = ["check", "verify"]
 
@@ -33,8 +33,12 @@ AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @click.command(cls=TakesCommand)
 @click.option("--plan", "plan_path", metavar="PLAN", help="Plan file; - is standard input.")
-@click.option("--json", "json_path", metavar="PATH", help="Write the report as JSON; - is standard output.")
-@click.option("--html", "html_path", metavar="PATH", help="Write the report as one HTML file.")
+@output_options
+@click.option(
+    "--html-identities",
+    is_flag=True,
+    help="The UUID of every GPU in the HTML file, also where it has more than 512 ranks.",
+)
 @click.option(
     "--fail-on",
     type=click.Choice(["error", "warning"]),
@@ -82,9 +86,8 @@ AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @click.pass_context
 def verify(  # noqa: PLR0917 - one parameter an option
     context: click.Context,
+    /,
     plan_path: str | None,
-    json_path: str | None,
-    html_path: str | None,
     fail_on: Literal["error", "warning"],
     min_basis: Basis | None,
     run: str | None,
@@ -100,26 +103,26 @@ def verify(  # noqa: PLR0917 - one parameter an option
     verbose: bool,
     nodes: str | None,
     evidence: tuple[str, ...],
+    html_identities: bool,
+    **outputs: str | None,
 ) -> int:
     """Verify evidence against a plan: snapshots, captured text, folders, -, or LABEL=FILE.
 
     Without --plan a launch COMMAND after -- declares the plan, else the sizes that the evidence itself shows
     are used; the report says where each comes from.
     """
-    wanted = one_each({"json": json_path, "html": html_path})
+    wanted = one_each(outputs)
+    if html_identities and "html" not in wanted:
+        raise UsageError("--html-identities is for the HTML file: give --html PATH too")
     read_once(plan_path, policy, evidence)
     mend = mender(fixes)
-    declared = declared_by(plan_path, context.obj, nodes)._replace(
-        site=None if policy is None else read_site(policy),
-        baseline=None if baseline is None else read_baseline(baseline),
-    )
+    declared = all_declared(context, plan_path, nodes, policy, baseline)
+    declared = with_files(declared, since) if wanted else declared
     expect, now = expected(declared.plan, run, max_age, recovered=after_recovery), moment(at)
-    own = merged(Policy() if declared.plan is None else declared.plan.policy, declared.site)
-    gate = Gate(fail_on, min_basis or own.min_basis or "predicted", exit_zero)
     report = check(
         declared,
         list(evidence),
-        gate,
+        gate_of(declared, fail_on, min_basis, exit_zero=exit_zero),
         at=now,
         whole=bool(wanted) or verbose,
         digests=bool(wanted),
@@ -128,7 +131,7 @@ def verify(  # noqa: PLR0917 - one parameter an option
         fixes=fixes is not None,
     )
     mend(report)
-    write_outputs(report, wanted, colour=colour_wanted(colour), verbose=verbose)
+    write_outputs(report, wanted, colour=colour_wanted(colour), verbose=verbose, uuids=html_identities)
     return report.exit_code
 
 
@@ -153,6 +156,29 @@ def mender(folder: str | None) -> Callable[[Report], None]:
     return partial(write_fixes, name=folder)
 
 
+def all_declared(
+    context: click.Context, plan: str | None, nodes: str | None, policy: str | None, baseline: str | None
+) -> Declared:
+    """All that files and options declare. Raises UsageError."""
+    return declared_by(plan, context.obj, nodes)._replace(
+        site=None if policy is None else read_site(policy),
+        baseline=None if baseline is None else read_baseline(baseline),
+        options=given_options(context),
+    )
+
+
+def gate_of(
+    declared: Declared,
+    fail_on: Literal["error", "warning"],
+    min_basis: Basis | None,
+    *,
+    exit_zero: bool,
+) -> Gate:
+    """What shuts the gate: an option goes before the policy in force."""
+    own = merged(Policy() if declared.plan is None else declared.plan.policy, declared.site)
+    return Gate(fail_on, min_basis or own.min_basis or "predicted", exit_zero)
+
+
 def declared_by(path: str | None, command: tuple[str, ...] | None, nodes: str | None) -> Declared:
     """The plan of a file or of a launch command. Raises UsageError for both, and for nodes beside a file."""
     if path is not None and command is not None:
@@ -160,7 +186,7 @@ def declared_by(path: str | None, command: tuple[str, ...] | None, nodes: str | 
     if path is not None and nodes is not None:
         raise UsageError("--nodes is for a job without a plan file: in the file, write `nodes:`")
     if path is not None:
-        return Declared(read_plan(path))
+        return declared_in(path)
     if command is not None:
         plan, world, said = launched(command, nodes)
         return Declared(plan, world, said)
@@ -197,9 +223,18 @@ def moment(at: str | None) -> str:
     return moved.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def started(inputs: Sequence[InputReport]) -> tuple[list[Any], list[str]]:
+    """What start-up logs among the inputs say for the record, and notes."""
+    # Imported only where files are written.
+    from topocheck.gather.startlogs import start_logs  # noqa: PLC0415
+
+    logs, notes = start_logs(inputs)
+    return list(logs), notes
+
+
 def check(
     declared: Declared,
-    evidence: list[str],
+    evidence: Sequence[str | Argument],
     gate: Gate,
     *,
     at: str,
@@ -219,7 +254,20 @@ def check(
             from topocheck.gather.earlier import read_whereabouts  # noqa: PLC0415
 
             inventory.earlier = read_whereabouts(since)
-        inputs = gather(arguments(evidence), inventory, digests=digests)
-        return answer(declared, inventory, inputs, gate, at=at, whole=whole or fixes, fixes=fixes)
+        files = arguments([name for name in evidence if isinstance(name, str)])
+        files += [file for file in evidence if isinstance(file, Argument)]
+        inputs = gather(files, inventory, digests=digests)
+        logs, notes = started(inputs) if digests else ([], [])
+        return answer(
+            declared,
+            inventory,
+            inputs,
+            gate,
+            at=at,
+            whole=whole or fixes,
+            fixes=fixes,
+            logs=logs,
+            notes=notes,
+        )
     finally:
         gc.enable()

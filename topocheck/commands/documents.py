@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from topocheck.errors import InputError
+from topocheck.inputfile import is_regular, read_bytes, text_in
 from topocheck.strictyaml import is_plain, quoted
 
 __all__ = ["Node", "parse_documents", "read_document", "read_file"]
@@ -75,22 +76,11 @@ def read_document(path: str, folder: Path) -> Node:
 
 def read_file(path: str, folder: Path) -> str:
     """Text of a file that a command names, relative to `folder`. Raises InputError."""
-    try:
-        file = folder / path
-        if not file.is_file():
-            raise InputError("there is no such file", path=path, fix="start topocheck where the job starts")
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot be read ({reason})", path=path) from error
-    if len(data) > MAX_BYTES:
-        raise InputError("is larger than 2 MB and no configuration file", path=path)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError("is not UTF-8 text", path=path, line=line) from error
+    file = folder / path
+    if not is_regular(file, path):
+        raise InputError("there is no such file", path=path, fix="start topocheck where the job starts")
+    larger = "is larger than 2 MB and no configuration file"
+    return text_in(read_bytes(file, MAX_BYTES, larger, name=path), path)
 
 
 def parse_documents(text: str, source: str, first: int = 1) -> list[Node]:

@@ -38,6 +38,8 @@ TABLE = Table(
     "--stdin -genvlist -envlist",
     pairs="-mca --mca -gmca --gmca --prtemca --pmixmca",
 )
+HYDRA_FLAGS = ("-hosts", "-ppn", "-perhost", " -f")
+"""Ends of the flags that Hydra alone has."""
 HYDRA_VARIABLES = ("-genv", "-env")
 """Hydra's way to set a variable: name and value are two words, or one with `=`."""
 
@@ -67,10 +69,14 @@ def _starter(name: str, taken: Taken, folder: Path | None) -> Starter:
     stated = dict(taken.stated)
     listed, file = stated.pop("hosts", None), stated.pop("hostfile", None)
     hosts: tuple[HostSlots, ...] = ()
+    origins = tuple(
+        stated.origin for stated in (listed, file, taken.stated.get("processes_per_node")) if stated
+    )
+    hydra = name.endswith("hydra") or any(origin.endswith(HYDRA_FLAGS) for origin in origins)
     if listed is not None:
-        hosts = _listed(listed.text)
+        hosts = _listed(listed.text, hydra=hydra)
     elif file is not None and folder is not None and not file.unresolved:
-        hosts = _read(file.text, folder)
+        hosts = _read(file.text, folder, hydra=hydra)
     processes, each = stated.pop("processes", None), stated.pop("processes_per_node", None)
     each = each or _mapped(stated.get("map-by"))
     if processes is None and each is None and hosts and all(host.slots is not None for host in hosts):
@@ -87,19 +93,20 @@ def _starter(name: str, taken: Taken, folder: Path | None) -> Starter:
     )
 
 
-def _listed(text: str) -> tuple[HostSlots, ...]:
-    """Hosts of -H; none where it is no list that can be read, a variable for instance."""
+def _listed(text: str, *, hydra: bool) -> tuple[HostSlots, ...]:
+    """Hosts of -H or -hosts; none where it is no list that can be read, a variable for instance."""
     try:
-        return tuple(merged(parse_hosts_option(text)))
+        return tuple(merged(parse_hosts_option(text), neighbours=hydra))
     except ValueError:
         return ()
 
 
-def _read(path: str, folder: Path) -> tuple[HostSlots, ...]:
+def _read(path: str, folder: Path, *, hydra: bool) -> tuple[HostSlots, ...]:
     """Hosts of a file. Raises InputError with the line of what is none."""
     text = read_file(path, folder)
-    parse = parse_openmpi if "slots" in text or ":" not in text else parse_hydra
-    return tuple(merged(parse(text, path)))
+    if not hydra and ("slots" in text or ":" not in text):
+        return tuple(merged(parse_openmpi(text, path)))
+    return tuple(parse_hydra(text, path))
 
 
 def _mapped(value: Stated | None) -> Stated | None:
@@ -114,15 +121,16 @@ def _nodes(hosts: Sequence[HostSlots], processes: Stated | None, each: Stated | 
     """Hosts that get processes, where the list and the number of processes leave no choice."""
     if not hosts:
         return None
-    origin = f"a list of {len(hosts)} host{'s' * (len(hosts) > 1)}"
+    number = len({host.host for host in hosts})
+    origin = f"a list of {number} host{'s' * (number > 1)}"
     if each is not None and (processes is None or processes.number is None):
-        return Stated(f"{len(hosts)}", origin, given=False)
+        return Stated(f"{number}", origin, given=False)
     wanted = None if processes is None else processes.number
     slots = [host.slots for host in hosts]
     known = [count for count in slots if count is not None]
     if wanted is None or len(known) < len(slots) or wanted <= sum(known[:-1]):
         return None
-    return Stated(f"{len(hosts)}", origin, given=False)
+    return Stated(f"{number}", origin, given=False)
 
 
 def _hydra_variables(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:

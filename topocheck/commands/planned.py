@@ -158,7 +158,7 @@ def _nodes(
         return NodeRange(min=int(span[1]), max=int(span[2]))
     number = _number("nodes", stated)
     said.append(f"nodes {number}: {stated.origin}")
-    names = tuple(host.host for host in launch.hosts)
+    names = tuple(dict.fromkeys(host.host for host in launch.hosts))
     return names if len(names) == number and launch.hosts else number
 
 

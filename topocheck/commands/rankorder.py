@@ -16,8 +16,9 @@ from topocheck.engines import ENGINES
 from topocheck.engines.engine import Engine, as_launched
 from topocheck.errors import LayoutError
 from topocheck.launchers import deepspeed, hydra, openmpi, slurm
-from topocheck.launchers.order import block, local_ranks
+from topocheck.launchers.order import block
 from topocheck.launchers.torchrun import agent_order
+from topocheck.ranges import local_ranks
 
 __all__ = ["RankOrder", "rank_order"]
 
@@ -102,6 +103,8 @@ class Dealt:
     rule: str
     hosts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    entries: Sequence[int] = ()
+    """Entry of the list of hosts by rank, where local ranks count within an entry and not on the node."""
 
 
 def rank_order(
@@ -133,7 +136,8 @@ def rank_order(
         return RankOrder(launcher=starter.name, refusal=refusal)
     places = {node: place for place, node in enumerate(used)}
     order = [places[node] for node in dealt.nodes]
-    local = deepspeed.local_ranks(order) if name == "deepspeed" else local_ranks(order)
+    by_node = deepspeed.local_ranks if name == "deepspeed" else local_ranks
+    local = by_node(dealt.entries or order)
     hosts = () if len(dealt.hosts) <= used[-1] else tuple(dealt.hosts[node] for node in used)
     return RankOrder(
         launcher=starter.name,
@@ -212,11 +216,23 @@ def by_mpi(job: Job) -> Dealt:
     hydra_flags = stated is not None and stated.origin.endswith(HYDRA_FLAGS)
     hosts = () if job.named else tuple(host.host for host in job.starter.hosts)
     slots = _slots(job)
-    if hydra_flags or job.starter.name.endswith("hydra"):
+    # Of a host that stands twice, Open MPI's entries were made one.
+    twice = len({host.host for host in job.starter.hosts}) < len(job.starter.hosts)
+    if hydra_flags or twice or job.starter.name.endswith("hydra"):
         policy = f"ppn={job.each}" if job.each else None
         rule = f"-ppn {job.each}" if job.each else "its default: each host filled in turn"
-        return Dealt(hydra.rank_nodes(slots, job.world, policy), rule, hosts)
+        return by_entries(job, hydra.rank_nodes(slots, job.world, policy), rule)
     return Dealt(*_open_mpi(job, slots), hosts)
+
+
+def by_entries(job: Job, entries: Sequence[int], rule: str) -> Dealt:
+    """Hydra's entries as nodes: a host in two entries apart is one, and counts local ranks twice."""
+    names = [host.host for host in job.starter.hosts]
+    hosts = tuple(dict.fromkeys(names))
+    named = () if job.named else hosts
+    if len(hosts) == len(names):
+        return Dealt(entries, rule, named)
+    return Dealt([hosts.index(names[entry]) for entry in entries], rule, named, entries=entries)
 
 
 def _open_mpi(job: Job, slots: Sequence[int]) -> tuple[list[int], str]:

@@ -16,6 +16,7 @@ class Alone:
         """Nothing is there."""
         self._entries: dict[str, bytes] = {}
         self._verdict: bytes | None = None
+        self._remark: bytes | None = None
 
     def publish(self, name: str, data: bytes) -> None:
         """Keep an entry."""
@@ -38,6 +39,14 @@ class Alone:
         if self._verdict is None:
             self._verdict = data
         return self._verdict
+
+    def remarked(self) -> bytes | None:
+        """The remark, if there is one."""
+        return self._remark
+
+    def remark(self, data: bytes) -> None:
+        """Make this the remark."""
+        self._remark = data
 
     def clean(self, days: float) -> int:
         """Nothing is left of earlier runs."""

@@ -42,6 +42,8 @@ class Argument:
     """As the user gave it, or found in the user's folder."""
     label: str | None
     """Host that the user says it is of."""
+    path: str | None = None
+    """Where it lies, if not under its name."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class _Input:
     """What one file gave, while it is read."""
 
     name: str
+    label: str = ""
     kinds: dict[str, None] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
     named: dict[str, None] = field(default_factory=dict)
@@ -64,6 +67,7 @@ class _Input:
             digest=self.digest,
             hosts=list(self.hosts)[:MOST_HOSTS],
             notes=self.notes,
+            label=self.label,
         )
 
 
@@ -137,9 +141,9 @@ def gather(files: list[Argument], inventory: Inventory, *, digests: bool = True)
 
 def take(file: Argument, inventory: Inventory, *, digests: bool) -> _Input:
     """Read one file, whatever it holds."""
-    found = _Input(shown(file.name))
+    found = _Input(shown(file.name), file.label or "")
     try:
-        with opened(file.name) as raw:
+        with opened(file.path or file.name) as raw:
             hashing = Hashing(raw) if digests else None
             packed = cast(
                 "io.BufferedReader", io.BufferedReader(cast("io.RawIOBase", hashing or raw), BUFFER)

@@ -2,6 +2,7 @@
 
     FOLDER/RUN/entries/NAME.json.gz   one for each gate
     FOLDER/RUN/verdict.json.gz        made once, by a link: link(2) fails if it is there, on NFS too
+    FOLDER/RUN/remark.json.gz         what is undecided; the last one is in force
 
 Everything is written aside and then renamed or linked, so that nobody reads half a file, and who is killed
 leaves at most a file whose name begins with a dot.
@@ -31,7 +32,9 @@ MOST_ENTRIES = 200_000
 """Files in a run's folder; more are no entries of gates."""
 PACKED = ".json.gz"
 ENTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,230}")
-VERDICT = f"verdict{PACKED}"
+VERDICT, REMARK = f"verdict{PACKED}", f"remark{PACKED}"
+DECIDED = "deciding"
+"""Folder that stands in for the link where a file system has none."""
 WORLD_WRITABLE = 0o002
 
 
@@ -48,6 +51,7 @@ class FolderStore:
             self.entries.mkdir(parents=True, exist_ok=True)
         for part in (self.run, self.entries):
             self._check(part)
+        self._owners = os.geteuid(), 0, self.entries.lstat().st_uid
 
     def publish(self, name: str, data: bytes) -> None:
         """Write aside, then rename."""
@@ -81,13 +85,22 @@ class FolderStore:
 
     def decide(self, data: bytes) -> bytes:
         """Link the verdict to its name: the first link wins, and all others read what it says."""
-        once = contextlib.suppress(FileExistsError)
-        with self._words("cannot be written"), self._aside(self.run, data) as aside, once:
+        with self._words("cannot be written"), self._aside(self.run, data) as aside:
             link(aside, self.run / VERDICT)
         found = self.verdict()
         if found is None:
             raise UsageError(f"{self.run / VERDICT}: is gone again: somebody empties the store")
         return found
+
+    def remarked(self) -> bytes | None:
+        """The remark. One of somebody else's, a link or half a file is none: then each gate finds it out."""
+        data = self._read(self.run / REMARK)
+        return None if isinstance(data, Refused) else data
+
+    def remark(self, data: bytes) -> None:
+        """Write aside, then rename."""
+        with self._words("cannot be written"), self._aside(self.run, data) as aside:
+            aside.replace(self.run / REMARK)
 
     def clean(self, days: float) -> int:
         """Remove folders of runs that nothing was written to for so many days; this run's is left."""
@@ -130,7 +143,7 @@ class FolderStore:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return Refused(path.name, "is no file")
-            if status.st_uid not in (os.geteuid(), 0, self.entries.lstat().st_uid):
+            if status.st_uid not in self._owners:
                 return Refused(path.name, f"belongs to another user (uid {status.st_uid})")
             if status.st_size > MOST_BYTES:
                 return Refused(path.name, f"is larger than {MOST_BYTES >> 20} MiB")
@@ -172,12 +185,33 @@ def unpacked(name: str, packed: bytes) -> bytes | Refused:
 
 
 def link(aside: Path, place: Path) -> None:
-    """A second name, unless it is taken; where a file system has no links, a folder is made first."""
+    """A second name, unless it is taken; where a file system has no links, a folder wins or loses instead."""
     try:
-        os.link(aside, place)
+        with contextlib.suppress(FileExistsError):
+            os.link(aside, place)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
             raise
-        # mkdir fails if it is there, as link does. Who dies in between leaves no verdict, and all time out.
-        place.with_name(".deciding").mkdir()
+        move(aside, place)
+
+
+def move(aside: Path, place: Path) -> None:
+    """The same by rename(2), which fails on a folder that holds something.
+
+    What the folder holds is the verdict from then on. Whoever finds it there moves the same to its place, so
+    that one who dies in between keeps nobody waiting.
+    """
+    own, decided = aside.with_name(f"{aside.name}.d"), place.with_name(DECIDED)
+    own.mkdir()
+    try:
+        shutil.copyfile(aside, own / place.name)
+        with contextlib.suppress(FileExistsError):  # ENOTEMPTY is none of its kinds
+            own.rename(decided)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+    if not place.exists():
+        shutil.copyfile(decided / place.name, aside)
         aside.replace(place)

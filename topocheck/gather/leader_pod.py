@@ -17,11 +17,12 @@ import msgspec
 
 from topocheck.errors import UsageError
 
-__all__ = ["ACCOUNT", "leader_uid"]
+__all__ = ["ACCOUNT", "NAME", "authority", "leader_uid"]
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet puts the token of the pod's account, and the authority that signs for the API server."""
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+"""Names of objects."""
 MOST_BYTES = 4 << 20
 TIMEOUT_S = 20.0
 
@@ -58,11 +59,15 @@ def leader_uid(env: Mapping[str, str], account: Path = ACCOUNT) -> str | None:
     return uid_of(name, space, env, account)
 
 
+def authority(env: Mapping[str, str]) -> str:
+    """Host and port of the API server, by the variables that the kubelet sets in every container."""
+    host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def uid_of(name: str, space: str, env: Mapping[str, str], account: Path) -> str:
     """Uid of a pod. Raises UsageError in the words of what failed."""
-    host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
-    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    url = f"https://{authority}/api/v1/namespaces/{space}/pods/{name}"
+    url = f"https://{authority(env)}/api/v1/namespaces/{space}/pods/{name}"
     try:
         token = (account / "token").read_text(encoding="ascii").strip()
         trust = ssl.create_default_context(cafile=str(account / "ca.crt"))

@@ -28,7 +28,12 @@ class Refused(NamedTuple):
 
 
 class Store(Protocol):
-    """Entries and one verdict for each run. All methods raise UsageError where the store cannot be used."""
+    """Entries, one verdict and one remark for each run.
+
+    All methods raise UsageError where the store cannot be used. Who is killed in the middle of one leaves it
+    done or not done, never half. A verdict is for ever; a remark is the last one that somebody made, is no
+    verdict, and says to other gates what they would find themselves.
+    """
 
     def publish(self, name: str, data: bytes) -> None:
         """Leave an entry, whole or not at all; one of the same name is replaced."""
@@ -44,6 +49,12 @@ class Store(Protocol):
 
     def decide(self, data: bytes) -> bytes:
         """Make this the verdict of the run unless there is one; gives the one that is in force."""
+
+    def remarked(self) -> bytes | None:
+        """The remark, if there is one; None also for one that cannot be used."""
+
+    def remark(self, data: bytes) -> None:
+        """Make this the remark, whole or not at all, in place of the one before."""
 
     def clean(self, days: float) -> int:
         """Remove what runs of so many days ago left. Gives their number."""

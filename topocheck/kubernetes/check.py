@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 from topocheck.commands.documents import Node
 from topocheck.errors import InputError
-from topocheck.kubernetes.job import REPLICATED, Job, Started, read_job, resources
+from topocheck.kubernetes.job import (
+    REPLICATED,
+    Job,
+    Started,
+    World,
+    left_open,
+    read_job,
+    resources,
+    worlds_of,
+)
 from topocheck.manifestreport import SCHEMA, ManifestFinding, ManifestReport, ReadJob
 from topocheck.probes.capture.manifest import documents
 from topocheck.probes.capture.manifest_kinds import KINDS, copies
@@ -99,6 +108,8 @@ def unchecked(job: Job, source: str) -> Iterator[str]:
     where = f"{source}:{job.document.line}"
     if job.engine is None:
         yield f"{where}: starts no engine that topocheck knows: its sizes were not checked"
+    elif left := left_open(job):
+        yield f"{where}: over which pods {', '.join(left)} runs is open: sizes were not checked there"
     elif job.gpus_in_all is None and job.kind in REPLICATED and job.gpus_a_pod is not None:
         yield f"{where}: over how many pods the command runs is open: ranks were not held against GPUs"
     elif job.gpus_in_all is None:
@@ -108,10 +119,16 @@ def unchecked(job: Job, source: str) -> Iterator[str]:
 
 def sizes(job: Job, found: Found) -> Iterator[ManifestFinding]:
     """TP against the GPUs of one pod, ranks against those of all."""
-    one, ranks, gpus = job.engine, job.ranks, job.gpus_in_all
-    if one is None or ranks is None:
-        return
-    yield from tensor(job, one, ranks, found)
+    for world in worlds_of(job):
+        ranks = world.ranks
+        if ranks is not None:
+            yield from tensor(world, ranks, found)
+            yield from all_ranks(world, ranks, found)
+
+
+def all_ranks(world: World, ranks: int, found: Found) -> Iterator[ManifestFinding]:
+    """Ranks against the GPUs of all pods."""
+    one, gpus = world.started, world.gpus
     if gpus is not None and ranks > gpus:
         fix = f"ask for {ranks} GPUs over all pods, or use smaller sizes"
         yield found.error(
@@ -122,16 +139,17 @@ def sizes(job: Job, found: Found) -> Iterator[ManifestFinding]:
         yield found.warning("GR005", one.line, message, f"use sizes whose product is {gpus}, or fewer GPUs")
 
 
-def tensor(job: Job, one: Started, ranks: int, found: Found) -> Iterator[ManifestFinding]:
+def tensor(world: World, ranks: int, found: Found) -> Iterator[ManifestFinding]:
     """A TP group that no pod can hold."""
+    one = world.started
     size = one.launch.sizes.get("tensor")
-    pods = job.pods or 1
-    each = job.gpus_a_pod
+    pods = world.pods or 1
+    each = world.gpus_a_pod
     if each is None and pods > 1 and not ranks % pods:
         each = ranks // pods
     if size is None or size.number is None or not each or size.number <= each:
         return
-    have = f"the {each} GPUs of a pod" if job.gpus_a_pod else f"the {each} ranks of each of {pods} pods"
+    have = f"the {each} GPUs of a pod" if world.gpus_a_pod else f"the {each} ranks of each of {pods} pods"
     message = f"tensor {size.number} is more than {have}: each TP group crosses pods"
     if each > 1 and not ranks % each:
         fix = f"use tensor {each} x pipeline {ranks // each} on the same GPUs: each TP group fits in one pod"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from topocheck.commands import Launch, Stated, to_plan, world_of
 from topocheck.commands.documents import Node
@@ -12,7 +12,7 @@ from topocheck.formula import ranks_of_sizes
 from topocheck.probes.capture.manifest import GPU, containers, started, variables
 from topocheck.probes.capture.manifest_kinds import KINDS, Role, Shape
 
-__all__ = ["REPLICATED", "Job", "Started", "read_job"]
+__all__ = ["REPLICATED", "Job", "Started", "World", "read_job", "worlds_of"]
 
 
 REPLICATED = frozenset({"StatefulSet", "Deployment"})
@@ -96,6 +96,74 @@ class Job:
         """Ranks that the command declares; None where it leaves them open."""
         one = self.engine
         return None if one is None else ranks_of(one.launch, self.pods)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One engine and the pods that it runs over."""
+
+    started: Started
+    pods: int | None
+    """How many they are."""
+    gpus: int | None
+    """GPUs of all of them; None where a pod shows none or their number is open."""
+    gpus_a_pod: int | None
+    """The fewest GPUs of a pod."""
+
+    @property
+    def ranks(self) -> int | None:
+        """Ranks that the command declares; None where it leaves them open."""
+        return ranks_of(self.started.launch, self.pods)
+
+
+def worlds_of(job: Job) -> list[World]:
+    """Engines of a job with the pods of each; one, unless a JobSet starts an engine in several of its jobs.
+
+    Such jobs are worlds of their own where the command of each runs over its own pods, and one world where it
+    runs over all pods. An engine whose pods cannot be told so is left out.
+    """
+    if job.engine is None:
+        return []
+    whole = World(started=job.engine, pods=job.pods, gpus=job.gpus_in_all, gpus_a_pod=job.gpus_a_pod)
+    engines = engines_of(job)
+    if job.kind != "JobSet" or len(engines) < 2:
+        return [whole]
+    every = [role.pods for role in job.shape.roles]
+    total = None if None in every else sum(pods or 0 for pods in every)
+    if total is not None and all(over(one) == total for one in engines):
+        return [replace(whole, pods=total)]
+    return [own_world(job, one) for one in engines if over(one) == one.role.pods]
+
+
+def left_open(job: Job) -> list[str]:
+    """Roles that start an engine and of which no world is known."""
+    worlds, engines = worlds_of(job), engines_of(job)
+    if len(worlds) == 1 and worlds[0].started.role.pods != worlds[0].pods:
+        return []  # all of them are one
+    known = {world.started.role.name for world in worlds}
+    return [] if job.kind != "JobSet" else [one.role.name for one in engines if one.role.name not in known]
+
+
+def engines_of(job: Job) -> list[Started]:
+    """The first launch of an engine in each role."""
+    found: dict[str, Started] = {}
+    for one in job.launches:
+        if one.launch.engine is not None:
+            found.setdefault(one.role.name, one)
+    return list(found.values())
+
+
+def over(one: Started) -> int | None:
+    """Pods that a command says it runs over; 1 where it says nothing."""
+    nodes = one.launch.nodes
+    return 1 if nodes is None else nodes.number
+
+
+def own_world(job: Job, one: Started) -> World:
+    """An engine over the pods of its own role."""
+    each, pods = job.gpus.get(one.role.name), one.role.pods
+    gpus = None if each is None or pods is None else each * pods
+    return World(started=one, pods=pods, gpus=gpus, gpus_a_pod=each)
 
 
 def ranks_of(launch: Launch, pods: int | None) -> int | None:

@@ -93,9 +93,9 @@ def patched(text: str, source: str, wanted: Wanted) -> Patched:
     wanted = checked(wanted if wanted.name else replace(wanted, name=str(own or "job")))
     specs = pod_specs(job, source)
     accounts = [place.data.get("serviceAccountName") for place in specs]
-    account = account_of(accounts, source, job.line) if kind == "leaderworkerset" else None
+    account = account_of(accounts, source, job.line) if wanted.has_account(kind) else None
     inserts = [insert for place in specs for insert in into_pod(place, kind, wanted, source)]
-    if kind == "leaderworkerset" and account is None:
+    if wanted.has_account(kind) and account is None:
         own = f'serviceAccountName: "{wanted.name}-topocheck"'
         inserts += [in_front(place, "containers", own, source) for place in specs]
     if kind in ("indexed-job", "jobset"):
@@ -103,7 +103,8 @@ def patched(text: str, source: str, wanted: Wanted) -> Patched:
     beside = extras(kind, wanted, account, space if isinstance(space, str) else None)
     whole = f"{inserted(text, inserts)}---\n{beside}"
     check_kept(data, whole, source)
-    return Patched(whole.replace("\n", "\r\n") if "\r\n" in text else whole, kind, tuple(notes(job, wanted)))
+    whole = whole.replace("\n", "\r\n") if "\r\n" in text else whole
+    return Patched(whole, kind, tuple(notes(job, wanted, specs)))
 
 
 def only_job(roots: Sequence[Any], data: Sequence[Any], source: str) -> Place:
@@ -167,7 +168,7 @@ def account_of(accounts: Sequence[Any], source: str, line: int) -> str | None:
     """The service account that all pods have; None if none has one."""
     if any(account != accounts[0] for account in accounts):
         raise InputError(
-            "leader and workers have different service accounts",
+            "its pods have different service accounts",
             path=source,
             line=line,
             fix="give them the same",
@@ -280,7 +281,7 @@ def check_kept(data: Sequence[Any], whole: str, source: str) -> None:
         raise InputError("its form is none that lines can be added to", path=source, fix=fix)
 
 
-def notes(job: Place, wanted: Wanted) -> Iterator[str]:
+def notes(job: Place, wanted: Wanted, pods: Sequence[Place]) -> Iterator[str]:
     """What the manifest does that the gate has to live with."""
     for place in job_specs(job) if job.data["kind"] in ("Job", "JobSet") else ():
         limit = place.data.get("backoffLimit", 6)
@@ -289,7 +290,11 @@ def notes(job: Place, wanted: Wanted) -> Iterator[str]:
                 f"backoffLimit {limit}: a pod that is started again alone finds the verdict of before. "
                 "Write backoffLimit: 0, so that the job starts again as a whole"
             )
-    if not wanted.alone:
+    if wanted.shares:
+        yield "gates meet in ConfigMaps of the job's namespace: the image needs the extra `kubernetes`"
+        if any(place.data.get("automountServiceAccountToken") is False for place in pods):
+            yield "automountServiceAccountToken: false: without a token no gate reaches the API server"
+    elif not wanted.alone:
         yield (
             f"gates meet in the claim {wanted.claim}, which all nodes must be able to write (ReadWriteMany), "
             "as user 65532"

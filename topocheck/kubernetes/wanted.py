@@ -35,7 +35,11 @@ SET = "metadata.labels['jobset.sigs.k8s.io/{}']"
 GROUP = "metadata.labels['leaderworkerset.sigs.k8s.io/{}']"
 FIELDS: Mapping[Kind, Sequence[tuple[str, str]]] = {
     "pod": EVERYWHERE,
-    "indexed-job": (*EVERYWHERE, ("JOB_UID", "metadata.labels['batch.kubernetes.io/controller-uid']")),
+    "indexed-job": (
+        *EVERYWHERE,
+        ("JOB_UID", "metadata.labels['batch.kubernetes.io/controller-uid']"),
+        ("TOPOCHECK_JOB_NAME", "metadata.labels['batch.kubernetes.io/job-name']"),
+    ),
     "jobset": (
         *EVERYWHERE,
         ("JOBSET_UID", SET.format("jobset-uid")),
@@ -53,12 +57,13 @@ FIELDS: Mapping[Kind, Sequence[tuple[str, str]]] = {
         ("LWS_GROUP_INDEX", GROUP.format("group-index")),
     ),
 }
-"""Variables that the downward API fills, by kind: `launchers.runid` makes the run's id of them.
+"""Variables that the downward API fills, by kind: `launchers.runid` makes the run's id of them, and
+`gather.pod_owner` the owner of what gates leave.
 
 A label that is absent gives an empty variable. Kubernetes sets JOB_COMPLETION_INDEX by itself, LWS
 LWS_WORKER_INDEX, LWS_GROUP_SIZE and LWS_LEADER_ADDRESS, in init containers too (lws 060ab4da,
-pkg/utils/pod/pod_utils.go; labels of JobSet: jobset 08dfbdfd, labelAndAnnotateObject). The Job's uid is in
-this label since Kubernetes 1.27.
+pkg/utils/pod/pod_utils.go; labels of JobSet: jobset 08dfbdfd, labelAndAnnotateObject). The Job's uid and
+name are in these labels since Kubernetes 1.27.
 """
 
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -89,6 +94,8 @@ class Wanted:
     """Extended resource that stands for one GPU."""
     claim: str = "topocheck-gates"
     """Claim of the volume in which gates meet."""
+    configmaps: bool = False
+    """Gates meet in ConfigMaps of the job's namespace (`--store k8s:`), and no volume is needed."""
     topology: str | None = None
     """Label of nodes inside one value of which a whole group is to lie."""
     timeout_s: int = 300
@@ -97,6 +104,15 @@ class Wanted:
     def alone(self) -> bool:
         """One pod has nobody to meet, and needs no store."""
         return self.nodes == 1
+
+    @property
+    def shares(self) -> bool:
+        """Gates meet in ConfigMaps: their account has rights to them."""
+        return self.configmaps and not self.alone
+
+    def has_account(self, kind: Kind) -> bool:
+        """The gate asks the API server for something."""
+        return self.shares or kind == "leaderworkerset"
 
 
 def checked(wanted: Wanted) -> Wanted:

@@ -93,7 +93,7 @@ def failure_policy() -> Ready:
 
 
 def extras(kind: Kind, wanted: Wanted, account: str | None = None, namespace: str | None = None) -> Ready:
-    """Objects beside the job: the plan, and for a LeaderWorkerSet the right to look at the leader."""
+    """Objects beside the job: the plan, and the rights of the gate: to look at its leader, to ConfigMaps."""
     given = account or f"{wanted.name}-topocheck"
     return rendered("objects", kind=kind, wanted=wanted, account=given, made=account is None, space=namespace)
 

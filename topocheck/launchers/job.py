@@ -18,12 +18,12 @@ the labels, and what `topocheck.launchers.pod` makes of them."""
 
 
 def _in_set(env: Environment) -> bool:
-    return any(name in env for name in SET_NAMES)
+    return any(env.get(name) for name in SET_NAMES)  # a label that is absent gives an empty variable
 
 
 def claim(env: Environment) -> Claim | None:
     """A pod of an Indexed Job: its completion index."""
-    if INDEX not in env or _in_set(env):
+    if not env.get(INDEX) or _in_set(env):
         return None
     read = Variables(env)
     return read.claim("indexed_job", "pod", node_rank=read.number(INDEX))
@@ -34,7 +34,7 @@ def jobset_claim(env: Environment) -> Claim | None:
 
     A child job is called `<jobset>-<replicated job>-<job index>`.
     """
-    if INDEX not in env or not _in_set(env):
+    if not env.get(INDEX) or not _in_set(env):
         return None
     read = Variables(env)
     parts = [read.text("JOBSET_NAME"), read.text("REPLICATED_JOB_NAME"), read.text("JOB_INDEX")]

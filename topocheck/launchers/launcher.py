@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from topocheck.launchers.order import local_ranks
+from topocheck.ranges import local_ranks
 
 __all__ = ["Claim", "Environment", "Launcher", "Level", "Note", "NoteKind"]
 

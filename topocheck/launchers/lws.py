@@ -22,7 +22,7 @@ def claim(env: Environment) -> Claim | None:
 
     The group's own index is only in a label and in the leader's name.
     """
-    if "LWS_WORKER_INDEX" not in env:
+    if not env.get("LWS_WORKER_INDEX"):  # a label that is absent gives an empty variable
         return None
     read = Variables(env)
     leader = LEADER.match(read.text("LWS_LEADER_ADDRESS") or "")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from topocheck.errors import LayoutError
 
-__all__ = ["MAX_RANKS", "block", "deal", "local_ranks", "no_policy"]
+__all__ = ["MAX_RANKS", "block", "deal", "no_policy"]
 
 MAX_RANKS = 10_000_000
 """More ranks than this are a slip of the keyboard."""
@@ -52,13 +51,3 @@ def no_policy(policy: str | None) -> None:
     """Raise LayoutError if a policy is given to a launcher that knows only one."""
     if policy is not None:
         raise LayoutError(f"this launcher fills one node after the other and takes no {policy[:80]!r}")
-
-
-def local_ranks(nodes: Sequence[int]) -> list[int]:
-    """Local rank by rank: how many lower ranks are on the same node."""
-    seen: Counter[int] = Counter()
-    ranks = []
-    for node in nodes:
-        ranks.append(seen[node])
-        seen[node] += 1
-    return ranks

@@ -21,22 +21,28 @@ CONSTANTS = frozenset({"none", "null", "default", "test", "0", "1"})
 """What people and launchers give to every run: torchrun's own default is `none`."""
 NUMBER = re.compile(r"[0-9]{1,7}")
 UIDS = (
-    ("JobSet and its restarts", "JOBSET_UID", ("JOBSET_RESTART_ATTEMPT", "JOB_RESTART_ATTEMPT")),
+    ("gang of pods", "TOPOCHECK_GANG", ()),
+    ("JobSet and its restarts", "JOBSET_UID", ("JOBSET_RESTART_ATTEMPT",)),
     ("Job", "JOB_UID", ()),
     ("leader of a group of pods", "TOPOCHECK_LEADER_UID", ()),
     ("Pod", "TOPOCHECK_POD_UID", ()),
 )
 """(whose uid, its variable, variables of what changes with a restart), as the manifests hand them on.
 
-Of a group that LeaderWorkerSet made again the labels are the same: only its leader has another uid. In such a
-group, and in a job of several pods, a pod's own uid is no id of the run.
+A gang is known by its pods (`launchers.gang`). Of a group that LeaderWorkerSet made again the labels are the
+same: only its leader has another uid. In such a group, and in a job of several pods, a pod's own uid is no id
+of the run.
 """
+LONE_RESTART = (
+    "a job of this JobSet was restarted without the others, and no id tells which pods are one launch"
+)
 IN_A_GROUP = (
     "LWS_WORKER_INDEX",
     "TOPOCHECK_GROUP_KEY",
     "JOB_COMPLETION_INDEX",
     "PET_NODE_RANK",
     "PET_NNODES",
+    "GANG_ID",
 )
 
 
@@ -53,11 +59,23 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 def run_of(env: Environment) -> Run:
     """The launch that this process belongs to."""
+    if lone_restart(env):
+        return Run(None, None, LONE_RESTART)
     for found in (*slurm(env), *pods(env)):
         return msgspec.structs.replace(found, id=f"{found.id}{again(env)}")
     for found in torchrun(env):
         return found
     return Run(None, None, "no launcher shows a run id")
+
+
+def lone_restart(env: Environment) -> bool:
+    """The child job of this pod was restarted more often than its JobSet, whose restarts it counts too.
+
+    It stays ahead of the others when all are restarted later (JobSet's KEP on failure policies), so that no
+    id tells one launch of all from a restart of one among old pods.
+    """
+    own, whole = (env.get(name, "") for name in ("JOB_RESTART_ATTEMPT", "JOBSET_RESTART_ATTEMPT"))
+    return bool(NUMBER.fullmatch(own) and NUMBER.fullmatch(whole)) and int(own) > int(whole)
 
 
 def again(env: Environment) -> str:
@@ -81,7 +99,7 @@ def slurm(env: Environment) -> Iterator[Run]:
 
 def pods(env: Environment) -> Iterator[Run]:
     """Uid of a JobSet, a Job, a group's leader or a Pod, which manifests hand on through the downward API."""
-    nodes = number(env, "LWS_GROUP_SIZE")
+    nodes = number(env, "TOPOCHECK_GANG_SIZE", "LWS_GROUP_SIZE")
     grouped = any(env.get(name) for name in IN_A_GROUP)
     for whose, variable, restarts in UIDS:
         uid = env.get(variable)

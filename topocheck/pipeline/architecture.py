@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from topocheck.errors import InputError
+from topocheck.inputfile import read_config_json
 
 __all__ = ["DTYPES", "Architecture", "Quantisation", "parse_architecture", "read_architecture"]
 
-MAX_BYTES = 10_000_000
-"""A config.json has some kilobytes; the largest, with per-layer quantisation lists, a few megabytes."""
 MOST = 1_000_000_000
 MOST_LAYERS = 1_000
 MOST_WORDS = 1_000
@@ -192,19 +191,8 @@ def read_architecture(path: Path) -> Architecture:
 
     Only regular files are read: a plan is untrusted and may name a device or a pipe.
     """
-    file, fix = path, "give a model's folder or its config.json"
-    try:
-        file = path / "config.json" if path.is_dir() else path
-        if not file.is_file():
-            raise InputError("there is no such file", path=str(file), fix=fix)
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot be read ({reason})", path=str(file), fix=fix) from None
-    if len(data) > MAX_BYTES:
-        raise InputError("is larger than 10 MB and no config.json of a model", path=str(file), fix=fix)
-    return parse_architecture(data, str(file))
+    file, data = read_config_json(path, "give a model's folder or its config.json")
+    return parse_architecture(data, file)
 
 
 def parse_architecture(data: bytes | str, source: str) -> Architecture:

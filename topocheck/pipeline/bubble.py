@@ -162,9 +162,11 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """One schedule of training with the same stages and microbatches."""
 
     schedule: str
+    """Its name."""
     virtual_stages: int
     """Virtual stages of each stage."""
     total: Number
+    """Time from the first pass to the last."""
     idle: float
     """Idle part of the stages' time."""
     held: Number
@@ -175,9 +177,13 @@ class BubbleReport(msgspec.Struct, frozen=True, kw_only=True):
     """A bubble as JSON."""
 
     schema: str
+    """`topocheck.bubble/` and the major version."""
     schedule: str
+    """`forward` without backward passes, else the schedule of training."""
     stages: int
+    """Pipeline stages."""
     microbatches: int
+    """Microbatches of one step."""
     virtual_stages: int
     """Virtual stages of each stage: above 1 for the interleaved schedule alone."""
     backward_factor: float | None
@@ -187,6 +193,7 @@ class BubbleReport(msgspec.Struct, frozen=True, kw_only=True):
     stage_times: list[Number]
     """Time of one microbatch's forward pass in each stage."""
     total: Number
+    """Time from the first pass to the last."""
     serial: Number
     """Time with one microbatch after the other."""
     first_result: Number | None
@@ -196,6 +203,7 @@ class BubbleReport(msgspec.Struct, frozen=True, kw_only=True):
     slots: int | None
     """Stages x steps; None in training and where stages are uneven."""
     busy_slots: int | None
+    """Slots in which a stage has work; None where slots is."""
     occupancy: float
     """Part of the stages' time in which they have work."""
     effective_use: None
@@ -205,12 +213,15 @@ class BubbleReport(msgspec.Struct, frozen=True, kw_only=True):
     imbalance: float
     """Idle part that no number of microbatches takes away, because stages are uneven."""
     method: Literal["closed form", "simulated"]
+    """How the numbers were found."""
     compared: list[Compared]
     """Schedules of training beside each other; empty for forward only."""
     sources: dict[str, str]
     """Where each size comes from."""
     notes: list[str]
+    """Sizes that another source says otherwise."""
     assumptions: list[str]
+    """What was assumed."""
 
 
 def describe(

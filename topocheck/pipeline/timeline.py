@@ -162,13 +162,24 @@ def _sign(forward: int, backward: int, whole: int) -> str:
 
 
 def svg(
-    run: Run, spell: Callable[[Fraction], str], *, title: str, name: str = "timeline", width: int = 960
+    run: Run,
+    spell: Callable[[Fraction], str],
+    *,
+    title: str,
+    name: str = "timeline",
+    width: int = 960,
+    styled: bool = True,
 ) -> str:
-    """The drawing as one SVG element that loads nothing; `name` keeps its ids apart from others of a page."""
+    """The drawing as one SVG element that loads nothing; `name` keeps its ids apart from others of a page.
+
+    Without `styled` its look is the page's: elements have classes below `.timeline`, and no style.
+    """
     rows = run.rows[:MOST_ROWS]
     inner = width - LEFT - 16
     height = TOP + len(rows) * (ROW + GAP) + FOOT
-    frame = f'viewBox="0 0 {width} {height}" style="max-width:{width}px;width:100%;color-scheme:light dark"'
+    look = f'style="max-width:{width}px;width:100%;color-scheme:light dark"'
+    look = look if styled else f'class="timeline" width="{width}" height="{height}"'
+    frame = f'viewBox="0 0 {width} {height}" {look}'
     pattern = f'id="{name}-hatch" width="6" height="6" patternUnits="userSpaceOnUse"'
     stripe = '<path class="stripe" d="M0 0V6"/>'
     parts = [
@@ -176,19 +187,20 @@ def svg(
         f'aria-labelledby="{name}-title {name}-desc">',
         f'<title id="{name}-title">{escape(title)}</title>',
         f'<desc id="{name}-desc">{escape(_described(run, spell))}</desc>',
-        f"<style>{STYLE.format(name=name)}</style>",
+        *([f"<style>{STYLE.format(name=name)}</style>"] if styled else []),
         f'<defs><pattern {pattern} patternTransform="rotate(45)">{stripe}</pattern></defs>',
         *_axis(run, spell, inner, TOP + len(rows) * (ROW + GAP)),
     ]
+    hatch = "" if styled else f' fill="url(#{name}-hatch)"'
     shown: list[Block] = []
     for stage, row in enumerate(rows):
         y = TOP + stage * (ROW + GAP)
         parts.append(f'<text x="{LEFT - 10}" y="{y + 19}" text-anchor="end">stage {stage}</text>')
         parts.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{inner}" height="{ROW}"/>')
         blocks = list(_drawn(row, run, inner))
-        parts += [_bar(block, y) for block in blocks]
+        parts += [_bar(block, y, hatch) for block in blocks]
         shown += blocks
-    return "\n".join([*parts, *_key(shown, height - 16), "</svg>"]) + "\n"
+    return "\n".join([*parts, *_key(shown, height - 16, hatch), "</svg>"]) + "\n"
 
 
 def _described(run: Run, spell: Callable[[Fraction], str]) -> str:
@@ -228,29 +240,29 @@ def _drawn(row: tuple[Span, ...], run: Run, inner: int) -> Iterator[Block]:
         at = end
 
 
-def _bar(block: Block, y: int) -> str:
+def _bar(block: Block, y: int, hatch: str) -> str:
     """One block with its letter and number, if there is room."""
     x, room = LEFT + block.start, block.end - block.start
-    bar = _patch(block.sign, f'x="{x}" y="{y}" width="{room}" height="{ROW}"')
+    bar = _patch(block.sign, f'x="{x}" y="{y}" width="{room}" height="{ROW}"', hatch)
     label = ("B" if block.sign == BACKWARD else "F") + block.label
     if block.label and room >= 8 * len(label) + 2:
         bar += f'<text x="{x + room // 2}" y="{y + 19}" text-anchor="middle">{label}</text>'
     return bar
 
 
-def _patch(sign: str, box: str) -> str:
-    """A rectangle as its sign is drawn: backward hatched, both halfway, idle dotted."""
+def _patch(sign: str, box: str, fill: str) -> str:
+    """A rectangle as its sign is drawn: backward hatched, both halfway, idle dotted; `fill` is that of hatching."""
     kind = {FORWARD: "f", BACKWARD: "b", BOTH: "m", PARTLY: "p", IDLE: "lane"}[sign]
-    hatch = f'<rect class="h" {box}/>' if sign in {BACKWARD, BOTH} else ""
+    hatch = f'<rect class="h"{fill} {box}/>' if sign in {BACKWARD, BOTH} else ""
     return f'<rect class="{kind}" {box}/>{hatch}'
 
 
-def _key(blocks: Iterable[Block], y: int) -> Iterator[str]:
+def _key(blocks: Iterable[Block], y: int, hatch: str) -> Iterator[str]:
     """What the patches mean, of those that are drawn."""
     drawn = {block.sign for block in blocks} | {IDLE}
     words = MEANING | {FORWARD: "F: forward", BACKWARD: "B: backward, hatched", IDLE: "dotted: idle"}
     x = LEFT
     for sign in (sign for sign in MEANING if sign in drawn):
-        yield _patch(sign, f'x="{x}" y="{y - 11}" width="22" height="14"')
+        yield _patch(sign, f'x="{x}" y="{y - 11}" width="22" height="14"', hatch)
         yield f'<text x="{x + 30}" y="{y}">{words[sign]}</text>'
         x += 60 + 7 * len(words[sign])

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from topocheck.render.marks import SEVERITIES
-from topocheck.render.residents import Resident, Residents, label_of, name_of, note_of, title_of
+from topocheck.render.residents import Resident, Residents, label_of, links_of, name_of, note_of, title_of
 from topocheck.render.route import Box, Cell, Rect
 from topocheck.render.text import printable, shorten
+from topocheck.render.words import say
+from topocheck.report import RankReport, ShapeReport
 
-__all__ = ["COMPACT", "FULL", "MOST_CELLS", "PAD", "PALETTE", "TOP", "Style", "boxes_of", "per_row"]
+__all__ = [
+    "COMPACT",
+    "FRAME_FOOT",
+    "FULL",
+    "MOST_CELLS",
+    "PAD",
+    "PALETTE",
+    "TOP",
+    "Style",
+    "boxes_of",
+    "by_domain",
+    "frames_of",
+    "per_row",
+]
 
 PALETTE = 8
-"""Number of fill colours; tensor groups beyond it take them again from the first."""
+"""Number of fill colours; groups beyond it take them again from the first."""
 
 MOST_CELLS = 72
 """Cells of a node that are drawn."""
@@ -25,8 +41,11 @@ TOP = 44
 PAD = 12
 """Space inside a box and around the drawing."""
 
+FRAME_FOOT = 20
+"""Space under the boxes of a domain, where its name stands."""
+
 _GAP = 6
-_HEAD = 42
+_HEAD = 56
 _RUN = 18
 _FOOT = 14
 
@@ -56,15 +75,62 @@ def per_row(residents: Iterable[Residents]) -> int:
     return max(2, most if most <= 4 else 4 if most <= 8 else 8)
 
 
+def rows_of(residents: Sequence[Residents], columns: int) -> Iterator[Sequence[Residents]]:
+    """Rows of so many boxes; an NVLink domain of several nodes begins a row of its own."""
+    shared = shared_domains(residents)
+    row: list[Residents] = []
+    for one in residents:
+        changes = bool(row) and _domain(row[-1], shared) != _domain(one, shared)
+        if changes or len(row) == columns:
+            yield row
+            row = []
+        row.append(one)
+    if row:
+        yield row
+
+
+def shared_domains(residents: Iterable[Residents]) -> list[str]:
+    """NVLink domains that several of these nodes are in, in the order in which they come."""
+    counts = Counter(one.node.domain for one in residents if one.node and one.node.domain)
+    return [domain for domain, count in counts.items() if domain is not None and count > 1]
+
+
+def _domain(resident: Residents, shared: Sequence[str]) -> str | None:
+    """The shared domain of a node."""
+    domain = resident.node.domain if resident.node else None
+    return domain if domain in shared else None
+
+
+def by_domain(residents: Sequence[Residents]) -> list[Residents]:
+    """Nodes of one domain beside each other, else in their order."""
+    shared = shared_domains(residents)
+    places = {domain: number for number, domain in enumerate(shared)}
+    return sorted(residents, key=lambda one: places.get(_domain(one, shared) or "", len(places)))
+
+
+def frames_of(residents: Sequence[Residents], boxes: Sequence[Box]) -> Iterator[tuple[Rect, str]]:
+    """A frame around the boxes of each shared domain, with its name."""
+    for domain in shared_domains(residents):
+        pairs = zip(residents, boxes, strict=True)
+        own = [box for one, box in pairs if one.node is not None and one.node.domain == domain]
+        x, y = min(box.x for box in own) - 8, min(box.y for box in own) - 8
+        right, end = max(box.x + box.w for box in own) + 8, max(box.y + box.h for box in own) + FRAME_FOOT
+        room = (right - x - 2 * PAD) // 6
+        yield Rect(x, y, right - x, end - y), shorten(say("in_domain", name=printable(domain)), room)
+
+
 def boxes_of(
-    residents: Sequence[Residents], style: Style, columns: int, marks: Mapping[int, tuple[str, str]]
+    residents: Sequence[Residents],
+    style: Style,
+    columns: int,
+    marks: Mapping[int, tuple[str, str]],
+    shapes: Sequence[ShapeReport],
 ) -> Iterator[Box]:
     """Boxes in rows; all as wide as the widest, each row as high as its highest."""
     across = per_row(residents)
     width = across * (style.cell_width + _GAP) - _GAP + 2 * PAD
     y = TOP
-    for start in range(0, len(residents), columns):
-        row = residents[start : start + columns]
+    for number, row in enumerate(rows_of(residents, columns)):
         lines = max(-(-len(resident.cells[:MOST_CELLS]) // across) for resident in row)
         height = _HEAD + max(lines, 1) * (_RUN + style.cell_height + _GAP) + _FOOT
         for column, resident in enumerate(row):
@@ -72,11 +138,12 @@ def boxes_of(
             yield _box(
                 resident,
                 frame,
-                row=start // columns,
+                row=number,
                 column=column,
                 per_row=across,
                 style=style,
                 marks=marks,
+                shapes=shapes,
             )
         y += height + style.below
 
@@ -90,6 +157,7 @@ def _box(
     per_row: int,
     style: Style,
     marks: Mapping[int, tuple[str, str]],
+    shapes: Sequence[ShapeReport],
 ) -> Box:
     """One node with its cells."""
     node = resident.node
@@ -108,6 +176,7 @@ def _box(
         name=shorten(name, (frame.w - 2 * PAD) // 9),
         title=shorten(name, 200),
         note=shorten(note_of(resident), (frame.w - 2 * PAD) // 6),
+        links=shorten(links_of(resident, shapes), (frame.w - 2 * PAD) // 6),
         seen=node is not None and node.seen,
         cells=cells,
         runs=list(_runs(cells, resident.cells, per_row)),
@@ -138,13 +207,19 @@ def _cell(resident: Resident, seat: Rect, marks: Mapping[int, tuple[str, str]]) 
         h=seat.h,
         ranks=resident.ranks,
         label=label_of(resident.ranks),
-        gpu="GPU ?" if number is None else f"GPU {number}",
-        group="" if report is None else f"TP {report.tensor_group}",
-        fill=None if report is None else report.tensor_group % PALETTE,
+        gpu=say("cell_gpu_unknown") if number is None else say("cell_gpu", number=number),
+        group="" if report is None else say("cell_tensor", number=report.tensor_group),
+        replica="" if report is None else say("cell_replica", number=report.replica),
+        fills=None if report is None else fills_of(report),
         known=gpu is not None,
         severity=severity,
         title=title_of(resident, printable(rule)),
     )
+
+
+def fills_of(rank: RankReport) -> tuple[int, int, int]:
+    """Class numbers of its tensor group, stage and replica."""
+    return rank.tensor_group % PALETTE, rank.stage % PALETTE, rank.replica % PALETTE
 
 
 def _runs(cells: Sequence[Cell], residents: Sequence[Resident], per_row: int) -> Iterator[tuple[Rect, str]]:
@@ -159,5 +234,5 @@ def _runs(cells: Sequence[Cell], residents: Sequence[Resident], per_row: int) ->
         if stage is not None:
             first, last = cells[start], cells[number - 1]
             frame = Rect(first.x - 3, first.y - _RUN + 2, last.x + last.w - first.x + 6, first.h + _RUN + 1)
-            yield frame, f"stage {stage}" if frame.w > 110 else f"S{stage}"
+            yield frame, say("run_wide" if frame.w > 110 else "run_narrow", number=stage)
         start = number

@@ -1,39 +1,39 @@
-"""The report as one HTML file that asks nothing of anybody: no script, no request, no clock."""
+"""The report as one HTML file that asks nothing of anybody: no request, no clock, and no need of its script.
+
+The policy in its head allows the one style and the one script of the page by their digests, and nothing
+else. Without the script verdict, findings, checklist and inputs are there, and the first rows of the table.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from topocheck.render import text
 from topocheck.render.boxes import PALETTE
-from topocheck.render.map import Drawing, draw
-from topocheck.render.marks import worst_marks
-from topocheck.render.overview import Overview, overview, worst_nodes
-from topocheck.report import (
-    GpuReport,
-    PlacementReport,
-    Placing,
-    RankReport,
-    Report,
-    ReportedFinding,
-    RuleReport,
-)
+from topocheck.render.concern import Concern, Homes, anchor, concern, homes_of
+from topocheck.render.embedded import Embedded, embed, seal
+from topocheck.render.json_report import encodable
+from topocheck.render.marks import SEVERITIES
+from topocheck.render.placementview import views_of
+from topocheck.render.sections import sections
+from topocheck.render.words import SCRIPT_WORDS, say
+from topocheck.report import Report, ReportedFinding, RuleReport
 
 __all__ = ["FORMAT", "render"]
 
 FORMAT = "html"
 
 MOST = {
-    "rows": 512,
     "findings": 100,
     "findings_of_rule": 5,
     "evidence": 8,
@@ -50,38 +50,9 @@ MOST = {
 
 _MOST_TEXT = 600
 _MOST_NAME = 100
-_MOST_NODES = 64
-_MOST_CELLS = 1024
-_MOST_IN_DETAIL = 8
-_MOST_WORLDS = 8
-_COLUMNS = ("predicted", "claimed", "observed")
+_SCRIPTS = ("report.js", "rank_table.js", "placement_map.js")
 _MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "not-applicable": "-", "error": "!", "deselected": "-"}
 _SIGNS = {"error": "✗", "warning": "!", "info": "i"}
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank of the table."""
-
-    rank: RankReport
-    gpu: GpuReport | None
-    """The GPU as its node lists it, None if it is not listed."""
-    severity: str
-    """Worst mark, else empty."""
-    columns: list[tuple[Placing | None, bool]]
-    """What each column says, and whether that differs from where the rank is placed."""
-
-
-class PlacementView(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page shows of the placement, of one world if there are several."""
-
-    name: str | None
-    """Name of the world; None if it is the only one."""
-    report: PlacementReport
-    overview: Overview | None
-    drawing: Drawing | None
-    columns: list[str]
-    """Columns of the table for which any row has something to say."""
-    rows: list[Row]
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -94,29 +65,102 @@ class Action(msgspec.Struct, frozen=True):
     """`what` is a command that gives missing evidence, not a sentence."""
 
 
-def render(report: Report) -> str:
-    """The whole page, ending in a newline. The same report gives the same bytes."""
+class Shown(NamedTuple):
+    """A finding as the page shows it."""
+
+    rule: RuleReport
+    finding: ReportedFinding
+    anchor: str
+    """Its name in links."""
+    about: Concern
+
+
+def render(report: Report, embedded: Embedded | None = None) -> str:
+    """The whole page, ending in a newline. The same report gives the same bytes.
+
+    `embedded` is the report as a page already holds it: another zlib packs the same document otherwise.
+    The page shows what the report has: of a big one, `lean` leaves most identities out.
+    """
+    report = encodable(report)
+    block = embedded or embed(report)
     environment = _environment()
-    css = files("topocheck.templates").joinpath("report.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    style, script = _file("report.css") + _file("section.css"), "".join(map(_file, _SCRIPTS))
     found = text.worst_first(report)
-    page = environment.get_template("report.html.j2").render(
+    views = views_of(report)
+    homes = homes_of(view.report for view in views)
+    page = environment.get_template(
+        "report.html.j2"
+    ).render(
         report=report,
-        css=Markup(css),  # noqa: S704  a file of ours, and it must reach the page byte by byte for its digest
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        # The three are files and words of ours, and must reach the page byte by byte for their digests.
+        css=Markup(style),  # noqa: S704
+        script=Markup(script),  # noqa: S704
+        script_words=Markup(_script_words()),  # noqa: S704
+        policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        "base-uri 'none'; form-action 'none'",
         actions=list(_actions(report, found)),
-        findings=found,
+        findings=list(_shown(found[: MOST["findings"]], homes)),
+        found=len(found),
+        abouts=_abouts(report, homes),
         families=_families(report.rules),
         broken=text.broken_rules(report),
         mute=text.mute_rules(report),
-        basis=text.basis_line(report),
         baseline=text.baseline_line(report),
         mend=text.waivers_to_mend(report),
-        views=_views(report),
+        views=views,
+        states=[verdict for verdict in _MARKS if any(rule.verdict == verdict for rule in report.rules)],
         worlds=len(report.worlds) if report.worlds else 1,
         most=MOST,
+        **sections(report),
+        embedded=block,
+        embedded_text=Markup(block.text),  # noqa: S704  written by `embed`, which leaves nothing that ends a script
     )
-    return page.rstrip("\n") + "\n"
+    return seal(page.rstrip("\n") + "\n")
+
+
+def _file(name: str) -> str:
+    """A file beside the template."""
+    return files("topocheck.templates").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """How a Content-Security-Policy names the one text that it allows."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _script_words() -> str:
+    """Words of the script as JSON that cannot end its element."""
+    return msgspec.json.encode(dict(SCRIPT_WORDS)).decode().replace("<", "\\u003c")
+
+
+def _shown(found: Iterable[tuple[RuleReport, ReportedFinding]], homes: Homes) -> Iterator[Shown]:
+    """Findings with what filter and links need; those that would share a name get numbers."""
+    names: Counter[str] = Counter()
+    for rule, finding in found:
+        name = anchor(rule.id, finding)
+        names[name] += 1
+        number = f"-{names[name]}" if names[name] > 1 else ""
+        yield Shown(rule, finding, name + number, concern(finding.subjects, finding.count, homes))
+
+
+def _abouts(report: Report, homes: Homes) -> dict[str, Concern]:
+    """What each rule with findings or gaps speaks of."""
+    found: dict[str, Concern] = {}
+    for rule in report.rules:
+        parts = [(finding.subjects, finding.count) for finding in rule.findings]
+        gaps = [report.gaps[number] for number in rule.gaps if 0 <= number < len(report.gaps)]
+        parts += [(gap.about, gap.count) for gap in gaps]
+        if parts:
+            subjects = [subject for told, _ in parts for subject in told]
+            more = any(count > len(told) for told, count in parts)
+            found[rule.id] = concern(subjects, len(subjects) + more, homes)
+    return found
+
+
+def _levels(rule: RuleReport) -> str:
+    """Severities of a rule's findings, else its own."""
+    found = {finding.severity for finding in rule.findings}
+    return " ".join(level for level in SEVERITIES if level in found) or rule.severity
 
 
 @cache
@@ -136,10 +180,12 @@ def _environment() -> Environment:
         cite=text.cite,
         fold=text.fold,
         layers=text.layer_range,
-        ranges=text.ranges,
+        levels=_levels,
         shorten=text.shorten,
+        whole=escape,
     )
-    environment.globals.update(mark=_MARKS, sign=_SIGNS, words=text.VERDICT, palette=PALETTE)
+    environment.globals["say"] = say
+    environment.globals.update(mark=_MARKS, sign=_SIGNS, palette=PALETTE)
     return environment
 
 
@@ -161,7 +207,9 @@ def _actions(report: Report, found: Iterable[tuple[RuleReport, ReportedFinding]]
     for gap in report.gaps:
         if gap.supply and number < 4 and required.intersection(gap.rules):
             number += 1
-            yield Action(", ".join(gap.rules[:6]), gap.supply, f"missing: {gap.need}", command=True)
+            yield Action(
+                ", ".join(gap.rules[:6]), gap.supply, say("missing_because", need=gap.need), command=True
+            )
 
 
 def _families(rules: Iterable[RuleReport]) -> dict[str, list[RuleReport]]:
@@ -170,78 +218,3 @@ def _families(rules: Iterable[RuleReport]) -> dict[str, list[RuleReport]]:
     for rule in rules:
         families.setdefault(rule.family, []).append(rule)
     return families
-
-
-def _views(report: Report) -> list[PlacementView]:
-    """What is shown of the placement; of several worlds those that fail first, up to a few."""
-    if report.placement:
-        return [_view(None, report.placement)]
-    worst = sorted(report.worlds or (), key=lambda world: ("fail", "unknown", "pass").index(world.verdict))
-    chosen = {world.name for world in worst[:_MOST_WORLDS]}
-    return [
-        _view(world.name, world.placement)
-        for world in report.worlds or ()
-        if world.name in chosen and world.placement is not None
-    ]
-
-
-def _view(name: str | None, placement: PlacementReport) -> PlacementView:
-    """The map or the overview, and the rows of the table."""
-    cells = sum(len(node.gpus) for node in placement.nodes)
-    many = len(placement.nodes) > _MOST_NODES or cells > _MOST_CELLS
-    names = worst_nodes(placement, _MOST_IN_DETAIL) if many else None
-    rows = _rows(placement)
-    shown = {name for rank in rows for name in rank.sources}
-    columns: list[str] = [name for name in _COLUMNS if name in shown]
-    gpus = text.gpus_of(placement, rows)
-    marked = worst_marks(placement.marks)
-    return PlacementView(
-        name=name,
-        report=placement,
-        overview=overview(placement) if many else None,
-        drawing=draw(placement, names) if names is None or names else None,
-        columns=columns,
-        rows=[
-            Row(
-                rank=rank,
-                gpu=gpus.get(rank.rank),
-                severity=marked.get(rank.rank, ("", ""))[0],
-                columns=[_column(rank, name) for name in columns],
-            )
-            for rank in rows
-        ],
-    )
-
-
-def _rows(placement: PlacementReport) -> list[RankReport]:
-    """Ranks of the table: all of them, or the marked ones and then the first ones."""
-    if len(placement.ranks) <= MOST["rows"]:
-        return placement.ranks
-    marked = worst_marks(placement.marks)
-    chosen = [rank for rank in placement.ranks if rank.rank in marked][: MOST["rows"]]
-    for rank in placement.ranks:
-        if len(chosen) == MOST["rows"]:
-            break
-        if rank.rank not in marked:
-            chosen.append(rank)
-    return sorted(chosen, key=lambda rank: rank.rank)
-
-
-def _column(rank: RankReport, name: str) -> tuple[Placing | None, bool]:
-    """What one column says of a rank, and whether it contradicts the place the verdict rests on.
-
-    What either side does not know contradicts nothing.
-    """
-    placing = rank.sources.get(name)
-    if placing is None:
-        return None, False
-    elsewhere = None not in (placing.node, rank.node) and placing.node != rank.node
-    return placing, elsewhere or _other_gpu(placing.gpu, rank.gpu)
-
-
-def _other_gpu(said: str | None, known: str | None) -> bool:
-    """Two names of one kind that differ; a UUID and a bus id may well be one GPU."""
-    if said is None or known is None:
-        return False
-    kinds = [(name.startswith(("GPU-", "MIG-")), ":" in name) for name in (said, known)]
-    return kinds[0] == kinds[1] and said != known

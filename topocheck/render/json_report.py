@@ -13,7 +13,7 @@ import msgspec
 
 from topocheck.report import Report
 
-__all__ = ["FORMAT", "render"]
+__all__ = ["FORMAT", "encodable", "render", "spelled"]
 
 FORMAT = "json"
 NOT_ASCII = re.compile("[^\x00-\x7e]+")
@@ -21,12 +21,27 @@ NOT_ASCII = re.compile("[^\x00-\x7e]+")
 
 def render(report: Report) -> str:
     """The whole report, keys in the order of the types, ending in a newline."""
+    return spelled(msgspec.json.encode(encodable(report)))
+
+
+def spelled(encoded: bytes) -> str:
+    """Compact JSON as it is written to a file."""
+    text = msgspec.json.format(encoded, indent=2).decode()
+    if not text.isascii() or "\x7f" in text:  # asked first: the search takes longer than all the rest
+        text = NOT_ASCII.sub(_shown, text)
+    return f"{text}\n"
+
+
+def encodable(report: Report) -> Report:
+    """The report as JSON can carry it.
+
+    A file name that is not UTF-8 reaches Python with lone surrogates, which JSON cannot carry.
+    """
     try:
-        encoded = msgspec.json.encode(report)
+        msgspec.json.encode(report)
     except UnicodeEncodeError:
-        # A file name that is not UTF-8 reaches Python with lone surrogates, which JSON cannot carry.
-        encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(report)))
-    return NOT_ASCII.sub(_shown, msgspec.json.format(encoded, indent=2).decode()) + "\n"
+        return msgspec.convert(_encodable(msgspec.to_builtins(report)), Report)
+    return report
 
 
 def _shown(match: re.Match[str]) -> str:

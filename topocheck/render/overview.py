@@ -1,28 +1,25 @@
 """Placement map of many nodes: one small cell a node, one SVG path for each status.
 
 A run of equal neighbours is one dashed stroke, so a healthy cluster of 12,500 nodes takes a few
-kilobytes and a handful of elements.
+kilobytes and a handful of elements. Nodes of one NVLink domain lie beside each other, with a gap before
+the next domain.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from topocheck.render.marks import SEVERITIES, by_severity, worst_marks
 from topocheck.render.text import printable, shorten
+from topocheck.render.words import say
 from topocheck.report import NodeReport, PlacementReport
 
 __all__ = ["Overview", "StatusPath", "overview", "worst_nodes"]
 
-_STATUSES = {
-    "error": "marked by an error",
-    "warning": "marked by a warning",
-    "info": "marked for information",
-    "unseen": "no evidence seen",
-    "clear": "nothing marked",
-}
+_STATUSES = ("error", "warning", "info", "unseen", "clear")
 _MARGIN = 150
 _EDGE = 12
 _SMALL = 10
@@ -33,7 +30,6 @@ class StatusPath(msgspec.Struct, frozen=True):
     """All nodes of one status."""
 
     status: str
-    words: str
     count: int
     d: str
     """Lines through the middle of the cells; drawn as dashes they are the cells."""
@@ -46,6 +42,17 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
     width: int
     height: int
+    left: int
+    """Where the first column begins."""
+    edge: int
+    """Where the first row begins."""
+    columns: int
+    grouped: bool
+    """Nodes are grouped by NVLink domain."""
+    slots: str
+    """Slot of each node in its order, counted row by row; empty where it is the node's own place."""
+    statuses: str
+    """Numbers of nodes by status, in words."""
     cell: int
     """Side of a cell; the gap to the next one is `gap`."""
     gap: int
@@ -61,16 +68,44 @@ def overview(placement: PlacementReport) -> Overview:
     statuses = _statuses(placement)
     cell, gap, columns = (14, 4, 40) if len(statuses) <= 1600 else (6, 2, 120)
     pitch = cell + gap
-    rows = -(-len(statuses) // columns)
+    slots = _slots([node.domain for node in placement.nodes], columns)
+    rows = max(slots, default=-1) // columns + 1
+    paths = list(_paths(dict(zip(slots, statuses, strict=True)), columns, cell, pitch))
+    plain = slots == list(range(len(slots)))
     return Overview(
         width=_MARGIN + columns * pitch + _EDGE,
         height=rows * pitch + 2 * _EDGE,
+        left=_MARGIN,
+        edge=_EDGE,
+        columns=columns,
+        grouped=not plain,
+        slots="" if plain else " ".join(map(str, slots)),
+        statuses=", ".join(f"{path.count} {say(f'status_{path.status}')}" for path in paths),
         cell=cell,
         gap=gap,
         small=cell < _SMALL,
-        paths=list(_paths(statuses, columns, cell, pitch)),
-        names=list(_names(placement.nodes, rows, columns, pitch)),
+        paths=paths,
+        names=list(_names(dict(zip(slots, placement.nodes, strict=True)), rows, columns, pitch)),
     )
+
+
+def _slots(domains: Sequence[str | None], columns: int) -> list[int]:
+    """Slot of each node: its own place, or beside the others of its NVLink domain if several are in one."""
+    blocks: dict[str | int, list[int]] = {}
+    for place, domain in enumerate(domains):
+        blocks.setdefault(place if domain is None else domain, []).append(place)
+    if len(blocks) == len(domains):
+        return list(range(len(domains)))
+    slots, free = [0] * len(domains), 0
+    for block in blocks.values():
+        # A domain that does not fit in the rest of a row begins the next one.
+        if len(block) > columns - free % columns and free % columns:
+            free += columns - free % columns
+        for place in block:
+            slots[place] = free
+            free += 1
+        free += len(block) > 1 and free % columns > 0
+    return slots
 
 
 def worst_nodes(placement: PlacementReport, most: int) -> frozenset[str]:
@@ -111,34 +146,38 @@ def _statuses(placement: PlacementReport) -> list[str]:
     return [worst.get(node.name, "clear" if node.seen else "unseen") for node in placement.nodes]
 
 
-def _paths(statuses: Sequence[str], columns: int, cell: int, pitch: int) -> Iterator[StatusPath]:
+def _paths(slots: Mapping[int, str], columns: int, cell: int, pitch: int) -> Iterator[StatusPath]:
     """One path for each status that occurs; the worst is drawn last, on top."""
     lines: Mapping[str, list[str]] = {status: [] for status in _STATUSES}
-    for status, row, first, length in _runs(statuses, columns):
+    for status, slot, length in _runs(slots, columns):
+        row, first = divmod(slot, columns)
         x, y = _MARGIN + first * pitch, _EDGE + row * pitch + pitch // 2
         lines[status].append(f"M{x} {y}h{length * pitch - (pitch - cell)}")
     signs: Mapping[str, list[str]] = {"error": [], "warning": []}
-    for number, status in enumerate(statuses):
+    for slot, status in slots.items():
         if status in signs:
-            row, column = divmod(number, columns)
+            row, column = divmod(slot, columns)
             signs[status].append(
                 _sign(_MARGIN + column * pitch, _EDGE + row * pitch + pitch // 2, cell, status)
             )
+    counts = Counter(slots.values())
     for status in reversed(_STATUSES):
         if lines[status]:
-            sign = "".join(signs.get(status, ()))
-            yield StatusPath(status, _STATUSES[status], statuses.count(status), "".join(lines[status]), sign)
+            yield StatusPath(status, counts[status], "".join(lines[status]), "".join(signs.get(status, ())))
 
 
-def _runs(statuses: Sequence[str], columns: int) -> Iterator[tuple[str, int, int, int]]:
-    """Status, row, first column and length of each run of equal neighbours in a row."""
-    for row, start in enumerate(range(0, len(statuses), columns)):
-        line = statuses[start : start + columns]
-        first = 0
-        for number in range(1, len(line) + 1):
-            if number == len(line) or line[number] != line[first]:
-                yield line[first], row, first, number - first
-                first = number
+def _runs(slots: Mapping[int, str], columns: int) -> Iterator[tuple[str, int, int]]:
+    """Status, first slot and length of each run of equal neighbours in a row."""
+    first = before = -1
+    for slot in sorted(slots):
+        follows = slot == before + 1 and slot % columns and slots[slot] == slots[before]
+        if before >= 0 and not follows:
+            yield slots[before], first, before - first + 1
+        if before < 0 or not follows:
+            first = slot
+        before = slot
+    if before >= 0:
+        yield slots[before], first, before - first + 1
 
 
 def _sign(x: int, y: int, cell: int, status: str) -> str:
@@ -151,8 +190,10 @@ def _sign(x: int, y: int, cell: int, status: str) -> str:
     return f"{stroke}M{x} {y - half}l{cell} {cell}" if status == "error" else stroke
 
 
-def _names(nodes: Sequence[NodeReport], rows: int, columns: int, pitch: int) -> Iterator[tuple[int, str]]:
+def _names(nodes: Mapping[int, NodeReport], rows: int, columns: int, pitch: int) -> Iterator[tuple[int, str]]:
     """First node of every so many rows."""
     step = -(-max(rows, 1) // _MOST_ROW_NAMES)
     for row in range(0, rows, max(step, 1, -(-13 // pitch))):
-        yield _EDGE + row * pitch + pitch // 2 + 4, shorten(printable(nodes[row * columns].name), 20)
+        if row * columns in nodes:
+            name = shorten(printable(nodes[row * columns].name), 20)
+            yield _EDGE + row * pitch + pitch // 2 + 4, name

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from topocheck.render.text import printable, ranges, shorten
-from topocheck.report import GpuReport, NodeReport, PlacementReport, RankReport
+from topocheck.render.words import say
+from topocheck.report import GpuReport, NodeReport, PlacementReport, RankReport, ShapeReport
 
-__all__ = ["Resident", "Residents", "label_of", "name_of", "note_of", "settle", "title_of"]
+__all__ = ["Resident", "Residents", "label_of", "links_of", "name_of", "note_of", "settle", "title_of"]
 
 
 class Resident(msgspec.Struct, frozen=True):
@@ -61,37 +62,58 @@ def _cells(
 
 def name_of(residents: Residents) -> str:
     """Name of the node as it may be shown."""
-    return printable(residents.node.name) if residents.node else "node not known"
+    return printable(residents.node.name) if residents.node else say("node_unknown")
 
 
 def note_of(residents: Residents) -> str:
     """What is known of the node, in a few words."""
     node = residents.node
     if node is None:
-        return f"{len(residents.cells)} ranks"
+        return say("ranks_in", count=len(residents.cells))
     number = len(node.gpus)
-    words = [f"{number} GPU{'' if number == 1 else 's'}" if number else "GPUs not known"]
+    words = [say("gpus_in", count=number) if number else say("gpus_unknown")]
     if not node.seen:
-        words.insert(0, "no evidence seen")
+        words.insert(0, say("status_unseen"))
     if node.domain:
-        words.append(f"domain {printable(node.domain)}")
+        words.append(say("in_domain", name=printable(node.domain)))
     return ", ".join(words)
+
+
+def links_of(residents: Residents, shapes: Sequence[ShapeReport]) -> str:
+    """What joins the GPUs of the node, in a few words; empty where it has fewer than two."""
+    node = residents.node
+    if node is None or len(node.gpus) < 2:
+        return ""
+    links = [] if node.shape is None else shapes[node.shape].links
+    kinds = [links[a][b] for a in range(len(links)) for b in range(a)]
+    joined = [kind for kind in kinds if kind is not None and kind.startswith("NV")]
+    numbers = {"some": len(joined), "all": len(kinds), "open": kinds.count(None)}
+    if not kinds or numbers["open"] == len(kinds):
+        return say("links_unknown")
+    if len(joined) == len(kinds):
+        alike = len(set(joined)) == 1
+        return say("links_all", kind=printable(joined[0]) if alike else "NVLink")
+    if numbers["open"]:
+        return say("links_part", **numbers)
+    return say("links_some", **numbers) if joined else say("links_none")
 
 
 def title_of(resident: Resident, rule: str) -> str:
     """What the pointer shows."""
     gpu, report = resident.gpu, resident.report
-    words = [f"rank {ranges(resident.ranks)}" if resident.ranks else "no rank"]
+    words = [say("tip_rank", ranks=ranges(resident.ranks)) if resident.ranks else say("tip_no_rank")]
     if report is not None:
-        words.append(f"stage {report.stage}, TP group {report.tensor_group}, replica {report.replica}")
-    words.append(printable(gpu.uuid or gpu.bus or f"GPU {gpu.ordinal}") if gpu else "GPU not known")
+        place = {"stage": report.stage, "group": report.tensor_group, "replica": report.replica}
+        words.append(say("tip_position", **place))
+    known = gpu and printable(gpu.uuid or gpu.bus or say("cell_gpu", number=gpu.ordinal))
+    words.append(known or say("tip_gpu_unknown"))
     if rule:
-        words.append(f"marked by {rule}")
+        words.append(say("tip_marked", rule=rule))
     return shorten(", ".join(words), 200)
 
 
 def label_of(ranks: Sequence[int]) -> str:
     """Ranks of one GPU in the space of one."""
     if not ranks:
-        return "idle"
+        return say("cell_idle")
     return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}+{len(ranks) - 1}"

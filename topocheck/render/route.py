@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Arrow", "Box", "Cell", "Link", "Rect", "arrow", "link"]
+from topocheck.render.words import say
+
+__all__ = ["Arrow", "Box", "Cell", "Curve", "Link", "Rect", "apart", "arrow", "link"]
+
+_PLACES = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82, 0.1, 0.9)
+"""Places along a curve where its sign may lie, the best first."""
 
 
 class Rect(NamedTuple):
@@ -17,6 +22,15 @@ class Rect(NamedTuple):
     y: int
     w: int
     h: int
+
+    def overlaps(self, other: Rect) -> bool:
+        """Whether the two share any space."""
+        return (
+            self.x < other.x + other.w
+            and other.x < self.x + self.w
+            and self.y < other.y + other.h
+            and other.y < self.y + self.h
+        )
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +45,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     gpu: str
     group: str
-    fill: int | None
-    """Class number of the tensor group; None if the group is not known."""
+    replica: str
+    fills: tuple[int, int, int] | None
+    """Class numbers of tensor group, stage and replica; None if they are not known."""
     known: bool
     """The GPU itself is known, not only that the rank is on this node."""
     severity: str
@@ -52,6 +67,8 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     note: str
+    links: str
+    """What joins its GPUs; empty where there are not two."""
     seen: bool
     cells: list[Cell]
     runs: list[tuple[Rect, str]]
@@ -71,6 +88,30 @@ class Arrow(msgspec.Struct, frozen=True, kw_only=True):
     y: int
     label: str
     title: str
+    nics: list[str]
+    """What the devices at its ends come to, in short lines."""
+
+
+class Curve(NamedTuple):
+    """A cubic curve whose control points lie on one level."""
+
+    ax: int
+    ay: int
+    level: int
+    bx: int
+    by: int
+
+    @property
+    def d(self) -> str:
+        """As SVG writes it."""
+        return f"M{self.ax} {self.ay}C{self.ax} {self.level} {self.bx} {self.level} {self.bx} {self.by}"
+
+    def at(self, t: float) -> tuple[int, int]:
+        """The point at a part of the way, 0 to 1."""
+        u = 1 - t
+        near, far = u * u * (u + 3 * t), t * t * (t + 3 * u)
+        y = u**3 * self.ay + 3 * u * t * self.level + t**3 * self.by
+        return round(near * self.ax + far * self.bx), round(y)
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +122,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     y: int
     severity: str
     label: str
+    curve: Curve
 
 
 def link(near: tuple[Box, Cell], far: tuple[Box, Cell], severity: str, label: str, number: int) -> Link:
@@ -100,34 +142,53 @@ def link(near: tuple[Box, Cell], far: tuple[Box, Cell], severity: str, label: st
         middle = (ay + by) // 2 + (number % 5 - 2) * 9
     # With both control points at one height, the middle of the curve lies at 3/4 of that height and
     # 1/8 of each end; solved for the control points.
-    level = (8 * middle - ay - by) // 6
-    return Link(
-        d=f"M{ax} {ay}C{ax} {level} {bx} {level} {bx} {by}",
-        x=(ax + bx) // 2,
-        y=middle,
-        severity=severity,
-        label=label,
-    )
+    curve = Curve(ax, ay, (8 * middle - ay - by) // 6, bx, by)
+    x, y = curve.at(0.5)
+    return Link(d=curve.d, x=x, y=y, severity=severity, label=label, curve=curve)
 
 
-def arrow(near: Box, far: Box, stages: Mapping[tuple[int, int], int], *, both: bool) -> Arrow:
+def apart(links: Iterable[Link], taken: Iterable[Rect], size: tuple[int, int]) -> Iterator[Link]:
+    """The same links, each sign at the place of its curve nearest to the middle that nothing covers yet."""
+    found = list(taken)
+    width, height = size
+    for one in links:
+        places = [one.curve.at(t) for t in _PLACES]
+        frames = [Rect(x - width // 2, y - height // 2, width, height) for x, y in places]
+        free = (number for number, frame in enumerate(frames) if not any(map(frame.overlaps, found)))
+        chosen = next(free, 0)
+        found.append(frames[chosen])
+        yield msgspec.structs.replace(one, x=places[chosen][0], y=places[chosen][1])
+
+
+def arrow(
+    near: Box,
+    far: Box,
+    stages: Mapping[tuple[int, int], int],
+    nics: Sequence[str],
+    tips: Sequence[str],
+    *,
+    both: bool,
+) -> Arrow:
     """Arrow from node to node.
 
-    `stages` counts hand-overs by (from stage, to stage). With `both`, another arrow runs the other
-    way, and each keeps to its own side.
+    `stages` counts hand-overs by (from stage, to stage); `nics` and `tips` are what the devices of the ends
+    come to, shown and told. With `both`, another arrow runs the other way, and each keeps to its own side.
     """
     pairs = sorted(stages)
-    label = f"S{pairs[0][0]}→S{pairs[0][1]}" + (f" +{len(pairs) - 1}" if len(pairs) > 1 else "")
+    label = say("arrow", near=pairs[0][0], far=pairs[0][1]) + (
+        f" +{len(pairs) - 1}" if len(pairs) > 1 else ""
+    )
     d, x, y = _course(near, far, both=both)
-    words = ", ".join(f"stage {a} to {b}: {stages[a, b]} ranks" for a, b in pairs[:8])
-    return Arrow(d=d, x=x, y=y, label=label, title=f"{near.title} to {far.title}, {words}")
+    told = [say("arrow_stages", near=a, far=b, count=stages[a, b]) for a, b in pairs[:8]]
+    title = say("arrow_tip", near=near.title, far=far.title, stages=", ".join([*told, *tips]))
+    return Arrow(d=d, x=x, y=y, label=label, title=title, nics=list(nics))
 
 
 def _course(near: Box, far: Box, *, both: bool) -> tuple[str, int, int]:
     """Path and place of the label, which lies nearer to where the arrow starts."""
     forth = (far.row, far.column) > (near.row, near.column)
     if near.row == far.row and abs(near.column - far.column) == 1:
-        y = near.y + 24 + (36 if both and not forth else 0)
+        y = near.y + 24 + (62 if both and not forth else 0)
         start, end = (near.x + near.w + 2, far.x - 5) if forth else (near.x - 2, far.x + far.w + 5)
         return f"M{start} {y}H{end}", (start + end) // 2, y - 6
     shift = 14 if forth else -14

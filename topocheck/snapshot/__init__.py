@@ -128,6 +128,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """A random word that no other snapshot has."""
     run: str | None = None
     """Run id of the launch that it belongs to."""
+    asked: str | None = None
+    """What the gate that took it was asked: topocheck's version, and digests of plan, policy and baseline."""
     taken_at: str | None = None
     """RFC 3339 time in UTC."""
     sources: tuple[Source, ...] = ()
@@ -140,6 +142,9 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Shape of the node (`Hardware`)."""
     environment: msgspec.Raw = msgspec.Raw(b"{}")
     """Variables that all ranks of the node share, by allow-list."""
+    own_environments: tuple[dict[str, str], ...] = ()
+    """What ranks have besides those, each set once, of the variables by which paths and devices are chosen.
+    () where all have the same."""
     fabric: tuple[Fabric, ...] = ()
     """NVLink fabric of the node; usually one entry."""
     ranks: tuple[RankClaim, ...] = ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from topocheck.snapshot.record import Record
-from topocheck.snapshot.state import Clock, Gid, Netdev, Process
+from topocheck.snapshot.state import Clock, Netdev, Process
 
 __all__ = ["Condition", "GpuCondition", "NicCondition", "PortCondition"]
 
@@ -30,8 +32,8 @@ class PortCondition(Record, frozen=True, kw_only=True):
     """Local id that the subnet manager gave; 0 is none."""
     sm_lid: int | None = None
     """Local id of the subnet manager; 0 is none, as always with Ethernet."""
-    gids: tuple[Gid, ...] | None = None
-    """GIDs that are set; None if the table was not read."""
+    gids: msgspec.Raw = msgspec.Raw(b"null")
+    """GIDs that are set (`tuple[Gid, ...]`), decoded where they count; null if the table was not read."""
     gids_cut: bool = False
     """More GIDs may be set than are listed."""
 

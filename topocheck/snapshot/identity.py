@@ -73,8 +73,8 @@ class GpuId(Record, frozen=True, kw_only=True):
     """N of /dev/nvidiaN: the host's number, in a container too."""
     platform: Platform | None = None
     """Place in the rack, where the platform tells."""
-    mig: tuple[MigDevice, ...] = ()
-    """Slices, where MIG mode is on."""
+    mig: tuple[MigDevice, ...] | None = None
+    """Slices, where MIG mode is on; () has none, None is not known."""
     hive: str | None = None
     """XGMI hive (AMD), 16 hex digits; GPUs of one hive reach each other without PCIe."""
 
