@@ -204,6 +204,9 @@ class RankTable {
     this.note = make("p", { role: "status", class: "small" });
     this.root.append(this.note);
     this.root.hidden = false;
+    // The rows that stand in the page are for paper from here on: not laid out, they cost no time.
+    this.first = this.root.nextElementSibling;
+    this.first.classList.add("paper");
     this.opening = null;
     const seen = new IntersectionObserver((entries) => {
       if (entries.some((entry) => entry.isIntersecting)) this.open();
@@ -226,6 +229,7 @@ class RankTable {
       this.ranks = new Ranks(await unpack(this.block.textContent), await readUuids(this.block.dataset.world));
     } catch (error) {
       this.note.textContent = say("unreadable", error.message);
+      this.first.classList.remove("paper");
       return null;
     }
     this.columns = this.ranks.columns();
@@ -234,9 +238,6 @@ class RankTable {
     this.sorted = { column: null, down: false };
     this.build();
     this.update();
-    this.root.parentElement.querySelectorAll(".first-ranks").forEach((one) => {
-      if (one.previousElementSibling === this.root) one.classList.add("paper");
-    });
     return this.ranks;
   }
 

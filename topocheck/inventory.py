@@ -7,6 +7,7 @@ not tie stays apart. Two sources that contradict each other are kept as conflict
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,9 +87,8 @@ class Inventory:
         """Shapes by what is left without sizes of memory."""
         self._environments: dict[bytes, tuple[bytes, ...]] = {}
         self._equal: dict[Hashable, Any] = {}
-        self._uuids: set[int] = set()
+        self._uuids = array("q")
         """Hashes of the UUIDs of all GPUs. Only where two are equal, the UUIDs themselves are looked at."""
-        self._uuid_count = 0
 
     @property
     def shapes(self) -> Collection[Shape]:
@@ -98,7 +98,7 @@ class Inventory:
     @property
     def twice(self) -> list[tuple[str, int, int]]:
         """(UUID, machine, machine): one GPU on two hosts."""
-        if len(self._uuids) == self._uuid_count:
+        if len(set(self._uuids)) == len(self._uuids):
             return []
         seen: dict[str, int] = {}
         return [
@@ -111,7 +111,7 @@ class Inventory:
     @property
     def without_uuids(self) -> bool:
         """Some host has a GPU whose UUID is not shown."""
-        return self._uuid_count < sum([len(machine.gpus) for machine in self.machines])
+        return len(self._uuids) < sum([len(machine.gpus) for machine in self.machines])
 
     def add(self, snapshot: Snapshot, label: str | None = None) -> None:
         """Take one snapshot. `label` is the name the user gave to a file that names no host.
@@ -226,8 +226,7 @@ class Inventory:
 
     def note_uuids(self, uuids: list[str]) -> None:
         """UUIDs first seen on a machine."""
-        self._uuids.update(map(hash, uuids))
-        self._uuid_count += len(uuids)
+        self._uuids.extend(map(hash, uuids))
 
     def _common(self, index: int, snapshot: Snapshot, ties: list[int] | None) -> None:
         """What is only added up, whether the host is new or known."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,8 @@ HEALTHY = tuple(
 )
 """42 shapes: six firmware versions, seven sizes of the memory that the driver keeps for itself."""
 ONE_FAULTY_IN = 400
+BUS = re.compile(rb'("(?:pci)?)0000:(?=[0-9a-f]{2}[:"])')
+"""PCI addresses and root complexes in a document."""
 TAKEN_AT = "2026-01-31T12:00:00Z"
 
 NAMES = ",".join(f"mlx5_{nic}" for nic in range(GPUS))
@@ -93,8 +96,14 @@ def plan_text(nodes: int, engine: str) -> str:
     )
 
 
-def snapshots(nodes: int, engine: str = "megatron") -> Iterator[bytes]:
-    """One JSON line a node, in an order that has nothing to do with the node ranks."""
+def snapshots(
+    nodes: int, engine: str = "megatron", *, faulty_in: int = ONE_FAULTY_IN, alike: bool = True
+) -> Iterator[bytes]:
+    """One JSON line a node, in an order that has nothing to do with the node ranks.
+
+    One node in `faulty_in` has a dark NVLink. Unless they are `alike`, each node numbers its PCI buses in a
+    domain of its own, so that no two have one shape.
+    """
     chance = random.Random(SEED)  # noqa: S311 - the same cluster each time is the point
     shapes: dict[Server, msgspec.Raw] = {}
     environment = msgspec.Raw(msgspec.json.encode(ENVIRONMENT))
@@ -102,7 +111,7 @@ def snapshots(nodes: int, engine: str = "megatron") -> Iterator[bytes]:
     chance.shuffle(order)
     for node in order:
         server = chance.choice(HEALTHY)
-        if chance.randrange(ONE_FAULTY_IN) == 0:
+        if chance.randrange(faulty_in) == 0:
             server = replace(server, dark=((chance.randrange(GPUS), 0),))
         if server not in shapes:
             shapes[server] = msgspec.Raw(msgspec.json.encode(hardware_of(server)))
@@ -129,7 +138,8 @@ def snapshots(nodes: int, engine: str = "megatron") -> Iterator[bytes]:
             verbs=verbs_of(server),
             state=state_of(server, host, address, pids),  # type: ignore[arg-type]  # with its counters
         )
-        yield msgspec.json.encode(snapshot) + b"\n"
+        line = msgspec.json.encode(snapshot) + b"\n"
+        yield line if alike else BUS.sub(rb"\g<1>%04x:" % (node + 1), line)
 
 
 def claims_of(engine: str, node: int, nodes: int, pids: tuple[int, ...]) -> tuple[RankClaim, ...]:
@@ -148,11 +158,18 @@ def claims_of(engine: str, node: int, nodes: int, pids: tuple[int, ...]) -> tupl
     )
 
 
-def write_cluster(folder: Path, nodes: int, engine: str = "megatron") -> None:
+def write_cluster(
+    folder: Path,
+    nodes: int,
+    engine: str = "megatron",
+    *,
+    faulty_in: int = ONE_FAULTY_IN,
+    alike: bool = True,
+) -> None:
     """Write plan.yaml and stream.jsonl into a folder that exists."""
     (folder / "plan.yaml").write_text(plan_text(nodes, engine), encoding="utf-8")
     with (folder / "stream.jsonl").open("wb") as stream:
-        stream.writelines(snapshots(nodes, engine))
+        stream.writelines(snapshots(nodes, engine, faulty_in=faulty_in, alike=alike))
 
 
 def main() -> None:
@@ -161,9 +178,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nodes", type=int, default=1250)
     parser.add_argument("--engine", choices=("megatron", "vllm"), default="megatron")
+    parser.add_argument("--faulty-in", type=int, default=ONE_FAULTY_IN, help="one node in so many is faulty")
+    parser.add_argument("--each-its-own", action="store_true", help="no two nodes have one shape")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
-    write_cluster(asked.folder, asked.nodes, asked.engine)
+    write_cluster(
+        asked.folder, asked.nodes, asked.engine, faulty_in=asked.faulty_in, alike=not asked.each_its_own
+    )
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from cluster import write_cluster
 
@@ -66,6 +67,8 @@ HUGE = (
 )
 """A plan of 1,024 ranks."""
 PLAN_RATIO = 12
+KINDS: dict[str, dict[str, Any]] = {"": {}, "-faulty": {"faulty_in": 100}, "-own": {"alike": False}}
+"""Clusters as they are, with one faulty node in a hundred, and with a shape of its own for each node."""
 GIVEN = {0, 1, 3}
 """Exit codes of a verdict."""
 
@@ -112,23 +115,23 @@ class Bench:
             if not name.startswith("TOPOCHECK_") and name != "PYTHONDONTWRITEBYTECODE"
         } | {"PYTHONHASHSEED": "0", "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 
-    def cluster(self, nodes: int) -> Path:
-        """Folder of a cluster of so many nodes, made once."""
-        place = self.folder / str(nodes)
+    def cluster(self, nodes: int, kind: str = "") -> Path:
+        """Folder of a cluster of so many nodes, made once. `kind` is one of KINDS."""
+        place = self.folder / f"{nodes}{kind}"
         if not place.exists():
             place.mkdir()
-            write_cluster(place, nodes)
+            write_cluster(place, nodes, **KINDS[kind])
         return place
 
-    def verify(self, nodes: int, *options: str) -> list[str]:
+    def verify(self, nodes: int, *options: str, kind: str = "") -> list[str]:
         """The command under test."""
-        place = self.cluster(nodes)
+        place = self.cluster(nodes, kind)
         plan, stream = str(place / "plan.yaml"), str(place / "stream.jsonl")
         return [sys.executable, "-c", TOPOCHECK, "verify", "--plan", plan, *options, stream]
 
-    def over(self, program: str, nodes: int) -> list[str]:
+    def over(self, program: str, nodes: int, kind: str = "") -> list[str]:
         """A program over the stream of a cluster."""
-        return [sys.executable, "-c", program, str(self.cluster(nodes) / "stream.jsonl")]
+        return [sys.executable, "-c", program, str(self.cluster(nodes, kind) / "stream.jsonl")]
 
     def run(self, command: list[str]) -> Cost:
         """Run to the end. Raises SystemExit if there was no verdict."""
@@ -249,6 +252,22 @@ def large_budgets(bench: Bench, small: int, large: int) -> Iterator[Budget]:
     yield Budget("B9", "placing and the rules over ranks / decode", ranks / decode[""], 0.15)
 
 
+def odd_budgets(bench: Bench, nodes: int) -> Iterator[Budget]:
+    """B5: one node in a hundred is faulty, and every node has a shape of its own."""
+    for kind, gate in (("-faulty", 1.5), ("-own", 10)):
+        cost = bench.measure(
+            {
+                "verify 1": bench.verify(1),
+                "decode 1": bench.over(DECODE, 1),
+                "verify": bench.verify(nodes, kind=kind),
+                "decode": bench.over(DECODE, nodes, kind),
+            }
+        )
+        verify = cost["verify"].cpu - cost["verify 1"].cpu
+        decode = cost["decode"].cpu - cost["decode 1"].cpu
+        yield Budget("B5", f"{what_of(nodes)}, {kind[1:]}", verify / decode, gate)
+
+
 def start_budgets(bench: Bench) -> Iterator[Budget]:
     """B2 and B3: starting, in instructions of bare Python."""
     if shutil.which("valgrind") is None:
@@ -287,7 +306,12 @@ def main() -> int:
         if asked.ratio_only:
             budgets = [*plan_budgets(bench), ratio_of(bench, small)]
         else:
-            budgets = [*start_budgets(bench), *plan_budgets(bench), *large_budgets(bench, small, large)]
+            budgets = [
+                *start_budgets(bench),
+                *plan_budgets(bench),
+                *large_budgets(bench, small, large),
+                *odd_budgets(bench, large),
+            ]
         for budget in budgets:
             show(budget)
     return int(any(budget.value > budget.gate for budget in budgets))

@@ -11,7 +11,7 @@ from topocheck.render import text
 from topocheck.render.map import Drawing, draw
 from topocheck.render.marks import worst_marks
 from topocheck.render.overview import Overview, overview, worst_nodes
-from topocheck.render.packed import BASES, differs, listed_ranks, pack
+from topocheck.render.packed import BASES, MOST_ROWS, differs, listed_ranks, pack
 from topocheck.render.words import say
 from topocheck.report import GpuReport, PlacementReport, Placing, RankReport, Report
 
@@ -75,7 +75,7 @@ def _view(name: str | None, world: str, placement: PlacementReport) -> Placement
     many = len(placement.nodes) > _MOST_NODES or cells > _MOST_CELLS
     names = worst_nodes(placement, _MOST_IN_DETAIL) if many else None
     chosen = listed_ranks(placement)
-    listed = [rank for rank in placement.ranks if rank.rank in chosen]
+    listed = [rank for rank in placement.ranks if rank.rank in chosen][:MOST_ROWS]
     shown = {basis for rank in listed for basis in rank.sources}
     columns = [basis for basis in BASES if basis in shown]
     return PlacementView(
