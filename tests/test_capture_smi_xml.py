@@ -33,7 +33,8 @@ def test_a_whole_document_tells_identity_shape_and_state() -> None:
     assert (first.bus, first.nvml, first.minor, first.module) == ("0000:3d:00.0", 0, 2, 6)
     assert first.serial is None
     assert first.mig == (MigDevice(gpu_instance=1, compute_instance=0),)
-    assert (second.bus, second.nvml, second.mig) == ("0000:5e:00.0", 1, None)  # its section shows neither mode nor slices
+    # Its section shows neither mode nor slices.
+    assert (second.bus, second.nvml, second.mig) == ("0000:5e:00.0", 1, None)
     assert [gpu.memory_bytes for gpu in snapshot.hardware.gpus] == [143771 << 20, None]
     state, bare = snapshot.state.gpus
     assert (state.ecc, state.ecc_corrected, state.ecc_uncorrected) == (False, 5, 1)
@@ -108,7 +109,11 @@ def test_the_shared_documents_read_as_their_truth_says() -> None:
     (reading,) = parse(read_text(SHARED / "telegraf-a100-sxm4-v12-q-x.xml"))
     (snapshot,) = reading.snapshots
     (gpu,) = snapshot.identity.gpus
-    assert (gpu.model, len(gpu.mig), snapshot.hardware.gpus[0].mig) == ("NVIDIA A100-SXM4-80GB", 4, True)
+    assert (gpu.model, len(gpu.mig or ()), snapshot.hardware.gpus[0].mig) == (
+        "NVIDIA A100-SXM4-80GB",
+        4,
+        True,
+    )
     assert snapshot.fabric == ()  # N/A is no fabric
     assert snapshot.coverage.gpus == "part"  # one of four is in the file
     (reading,) = parse(read_text(SHARED / "telegraf-tesla-t4-q-x.xml"))

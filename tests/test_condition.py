@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+import msgspec
 import pytest
 
 from topocheck.condition import GidFacts, NodeState, reduced
@@ -102,9 +103,22 @@ def test_gids_of_equal_hosts_are_kept_once_whatever_their_addresses() -> None:
 
 def test_gids_under_a_subnet_manager_are_let_go() -> None:
     gid = Gid(index=0, gid="fe80:0000:0000:0000:0c42:a103:00aa:0001")
-    port = PortCondition(lid=17, sm_lid=1, gids=(gid,))
+    table = msgspec.Raw(msgspec.json.encode((gid,)))
+    port = PortCondition(lid=17, sm_lid=1, gids=table)
     found = view(Condition(nics=(NicCondition(nic=4, ports=(port,)),)))
     assert (found.ports[0].nic, found.ports[0].sm_lid, found.ports[0].gids) == (4, 1, None)
+
+
+def test_a_gid_table_of_a_stream_is_read_where_no_subnet_manager_gave_an_id() -> None:
+    gid = Gid(index=3, gid="0000:0000:0000:0000:0000:ffff:0a00:010a", type="RoCE v2", netdev="eth0")
+    table = msgspec.Raw(msgspec.json.encode((gid,)))
+    ports = PortCondition(port=1, lid=0, gids=table), PortCondition(port=2, lid=0)
+    found = view(Condition(nics=(NicCondition(nic=0, ports=ports),)))
+    assert found.ports[0].gids == ((3, "RoCE v2", "eth0", True, False),)
+    assert found.ports[1].gids is None
+    with pytest.raises(msgspec.ValidationError, match="index"):
+        odd = PortCondition(lid=0, gids=msgspec.Raw(b'[{"gid":"x"}]'))
+        view(Condition(nics=(NicCondition(nic=0, ports=(odd,)),)))
 
 
 def test_the_clock_is_kept_as_it_is() -> None:

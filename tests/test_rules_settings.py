@@ -88,7 +88,7 @@ def test_ranks_of_one_node_may_differ_too() -> None:
 
 def some_with(name: str, value: str, **parts: Any) -> list[FullSnapshot]:
     """Two nodes; a variable is set for two ranks of the first and for no others."""
-    own = ({name: value}, {})
+    own: tuple[dict[str, str], ...] = ({name: value}, {})
     first, second = pair()
     return [msgspec.structs.replace(first, own_environments=own, **parts), second]
 

@@ -289,7 +289,7 @@ def test_one_odd_host_among_many_equal_ones_is_accused_wherever_it_stands() -> N
             if node.shape is not None and node.shape.gpus == 3:
                 yield finding(subject=node.name)
 
-    assert told(odd, lambda placement: the(placement), placement=many).verdict == "fail"
+    assert told(odd, the, placement=many).verdict == "fail"
 
 
 def test_later_rules_see_what_earlier_ones_missed() -> None:

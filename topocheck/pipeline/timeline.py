@@ -251,7 +251,7 @@ def _bar(block: Block, y: int, hatch: str) -> str:
 
 
 def _patch(sign: str, box: str, fill: str) -> str:
-    """A rectangle as its sign is drawn: backward hatched, both halfway, idle dotted; `fill` is that of hatching."""
+    """A rectangle as its sign is drawn: backward hatched, both halfway, idle dots. `fill` is for hatching."""
     kind = {FORWARD: "f", BACKWARD: "b", BOTH: "m", PARTLY: "p", IDLE: "lane"}[sign]
     hatch = f'<rect class="h"{fill} {box}/>' if sign in {BACKWARD, BOTH} else ""
     return f'<rect class="{kind}" {box}/>{hatch}'
