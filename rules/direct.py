@@ -290,7 +290,7 @@ def peers_talk_directly(ask: Ask, node: Node) -> Iterator[Finding]:
     places = [nic.pci for nic in shape.hardware.nics if taken is None or nic.name in taken]
     if crosses and not tree.issuperset(places):
         ask.gap("the place of each NIC in the PCI tree", [node.name], PROBE, part="nics")
-    paths = [(way, path) for way in ways if (path := peer_path(shape.hardware, way.a, way.b)) is not None]
+    paths = [(way, path) for way in ways if (path := peer_path(shape, way.a, way.b)) is not None]
     yield from controlled(node, paths)
     if any(not path.known for _, path in paths):
         ask.gap("access control (ACS) of the bridges between GPUs and NICs", [node.name], AS_ROOT)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from topocheck.snapshot import GpuShape, Hardware, LinkMatrix, NicShape, NvLink, Snapshot
+from topocheck.snapshot import GpuShape, Hardware, LinkMatrix, NicShape, NvLink, PciNode, Snapshot
 
 if TYPE_CHECKING:  # 0.1 s of imports that only the graph itself needs
     import networkx as nx
@@ -236,12 +236,17 @@ class Shape:
         return all(link.active is not None and (not link.active or link.remote) for link in links)
 
     @cached_property
-    def _ancestors(self) -> dict[str, tuple[str, ...]]:
+    def ancestors(self) -> dict[str, tuple[str, ...]]:
         """PCI path of each tree node, itself first, root complex last."""
         paths: dict[str, tuple[str, ...]] = {}
         for node in self.hardware.pci:
             paths[node.id] = (node.id, *(paths.get(node.parent, ()) if node.parent else ()))
         return paths
+
+    @cached_property
+    def tree(self) -> dict[str, PciNode]:
+        """The PCI tree by the ids of its nodes."""
+        return {node.id: node for node in self.hardware.pci}
 
     @cached_property
     def bridges(self) -> dict[str, str]:
@@ -264,9 +269,9 @@ class Shape:
         One PCIe switch is two bridges on a path (facts/hardware.md 3.3): PIX if the two hang on the
         same switch, PXB if a common switch exists further up.
         """
-        if a is None or b is None or a not in self._ancestors or b not in self._ancestors:
+        if a is None or b is None or a not in self.ancestors or b not in self.ancestors:
             return None
-        path_a, path_b = self._ancestors[a], self._ancestors[b]
+        path_a, path_b = self.ancestors[a], self.ancestors[b]
         if path_a[-1] != path_b[-1]:
             numa = self._numa
             first, second = numa.get(path_a[-1]), numa.get(path_b[-1])
@@ -281,6 +286,18 @@ class Shape:
 
     def nic_link(self, gpu: int, nic: int) -> Link | None:
         """PCI class between a GPU and an RDMA device; None if nothing shows it."""
+        known = self.alike.nic_links
+        if (gpu, nic) not in known:
+            known[gpu, nic] = self._nic_link(gpu, nic)
+        return known[gpu, nic]
+
+    @cached_property
+    def nic_links(self) -> dict[tuple[int, int], Link | None]:
+        """What `nic_link` has answered so far."""
+        return {}
+
+    def _nic_link(self, gpu: int, nic: int) -> Link | None:
+        """The same, worked out."""
         matrix = self.hardware.matrix
         if matrix is not None and gpu < len(matrix.nics) and nic < len(matrix.nics[gpu]):
             found = parse_link(matrix.nics[gpu][nic])

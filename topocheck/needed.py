@@ -235,6 +235,8 @@ def choose(shape: Shape, settings: Sequence[HcaSetting]) -> Choice:
 def taken(shape: Shape, value: HcaFilter) -> Iterator[Hca]:
     """Devices with the ports that a value selects; where no port is shown, any may be there."""
     for place, nic in enumerate(shape.hardware.nics):
+        if not value.may_select(nic.name):
+            continue
         ports = tuple(port for port in nic.ports if value.selects(nic.name, port.port))
         guessed = [] if nic.ports else [entry.port or 1 for entry in value.entries] or [1]
         if ports or any(value.selects(nic.name, number) for number in guessed):

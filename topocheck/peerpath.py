@@ -7,7 +7,7 @@ root complex anyway, and access control there changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -15,7 +15,7 @@ from topocheck.ask import Device
 from topocheck.hardware import Shape
 from topocheck.needed import needed
 from topocheck.placement import Node, Placement
-from topocheck.snapshot import Hardware, PciNode
+from topocheck.snapshot import PciNode
 
 __all__ = ["PeerPath", "Way", "gpu_pairs", "gpu_ways", "nic_ways", "peer_path"]
 
@@ -57,25 +57,14 @@ def redirects(bridge: PciNode) -> bool:
     return any(control in REDIRECTS for control in bridge.acs or ())
 
 
-def ancestors(nodes: dict[str, PciNode], place: str) -> list[str]:
-    """A node of the tree, what is above it, and its root complex last."""
-    found: list[str] = []
-    at: str | None = place
-    while at is not None and at in nodes and at not in found:
-        found.append(at)
-        at = nodes[at].parent
-    return found
-
-
-def peer_path(hardware: Hardware, a: str | None, b: str | None) -> PeerPath | None:
+def peer_path(shape: Shape, a: str | None, b: str | None) -> PeerPath | None:
     """The way between two nodes of the PCI tree; None if they have no switch in common, or no place there."""
-    nodes = {node.id: node for node in hardware.pci}
-    ways = [ancestors(nodes, place) if place is not None else [] for place in (a, b)]
-    shared = next((place for place in ways[0] if place in ways[1]), None)
-    if shared is None or nodes[shared].parent is None:
+    first, second = (shape.ancestors.get(place or "", ()) for place in (a, b))
+    shared = next((place for place in first if place in second), None)
+    if shared is None or shape.tree[shared].parent is None:
         return None
-    below: Sequence[str] = [place for way in ways for place in way[1 : way.index(shared)]]
-    return PeerPath(tuple(nodes[place] for place in below))
+    below = *first[1 : first.index(shared)], *second[1 : second.index(shared)]
+    return PeerPath(tuple([shape.tree[place] for place in below]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +103,7 @@ def nic_ways(placement: Placement, node: Node, shape: Shape, gpus: tuple[int, ..
     for gpu in gpus:
         for place, name in nics.items():
             own = shape.hardware.gpus[gpu].pci
-            if own is not None and place is not None and peer_path(shape.hardware, own, place) is not None:
+            if own is not None and place is not None and peer_path(shape, own, place) is not None:
                 yield Way(f"GPU{Device(node, gpu).index} - {name}", own, place, (place,))
 
 
