@@ -83,10 +83,12 @@ def pipelined(stages: int = 4, microbatches: int = 8, text: str = "node-a - node
                 for n in range(stages)
             ],
             imbalance=0.5,
+            holds_imbalance=0.5,
             limit=0.2,
             override=text,
         ),
         boundaries=[CrossingPart(about=text, count=3, link=text, transfers=[transfer], assumptions=[text])],
+        boundaries_left=0,
         lacking=[LackingPart(part="bubble", need=text, supply=text)],
     )
 

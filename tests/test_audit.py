@@ -9,6 +9,7 @@ import pytest
 import sample_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from report_sections import pipelined
 
 from topocheck.audit import Checked, Given, check_file, check_inputs, check_verdict, given_files, pair
 from topocheck.errors import InputError
@@ -96,6 +97,16 @@ def test_a_page_of_another_build_of_this_version_is_no_forgery() -> None:
     assert (found.state, "another build" in found.said) == ("undecided", True)
     same = msgspec.structs.replace(audit, build=source_digest())
     assert states(checked(html.render(msgspec.structs.replace(REPORT, audit=same)).encode())) == {"same"}
+
+
+def test_a_page_whose_report_cannot_be_rendered_was_changed() -> None:
+    report = msgspec.structs.replace(REPORT, pipeline=pipelined())
+    page = html.render(report)
+    spoiled = page.replace('"virtual_stages": 1', '"virtual_stages": 0', 1)
+    assert spoiled != page
+    found = checked(spoiled.encode())
+    assert [each.state for each in found] == ["differs"] * 3
+    assert "holds a report that topocheck never writes" in found[0].said
 
 
 def test_a_json_report_that_was_edited_is_not_what_topocheck_writes() -> None:

@@ -212,6 +212,55 @@ def test_a_json_report_is_checked_too(job: Path, capfd: pytest.CaptureFixture[st
     assert "verdict is another in a run over the same inputs: exit_code is 1, the report has 0" in found
 
 
+def test_a_json_report_alone_has_no_digest_and_is_not_called_the_same(
+    job: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept("--json", "r.json")
+    edited = (job / "r.json").read_text().replace('"exit_code": 1', '"exit_code": 0', 1)
+    (job / "edited.json").write_text(edited)
+    for name in ("r.json", "edited.json"):
+        code, found, last = checked(capfd, name)
+        assert (code, "report is what topocheck writes" in found) == (3, True)
+        assert last.startswith(f"UNDECIDED: {name}: digest is not in a JSON report")
+
+
+def test_a_start_up_log_is_read_where_it_lies_now(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    worker = "(Worker_PP0_TP0 pid=1) INFO 01-31 12:00:00 [gpu_model_runner.py:1] "
+    log = job / "nodes" / "vllm.log"
+    log.write_text(
+        "INFO 01-31 12:00:00 [core.py:1] Initializing a V1 LLM engine (v0.11.0) with config: model='m', "
+        "tensor_parallel_size=4, pipeline_parallel_size=2\n"
+        f"{worker}Model loading took 16.25 GiB memory and 9.1 seconds\n"
+    )
+    kept("--json", "r.json")
+    assert "vllm.log: the engine's own report of its workers" in (job / "r.json").read_text()
+    shutil.move(job / "nodes", job / "moved")
+    code, found, _ = checked(capfd, "r.html", "moved")
+    assert (code, "verdict is again fail" in found) == (0, True), found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("--since", "old.json"),
+        ("--record", "run.yaml"),
+        ("--fail-on", "x"),
+        ("--min-basis", "x"),
+        ("at", "x"),
+    ],
+)
+def test_options_that_no_run_can_have_had_are_no_bug_of_the_check(
+    job: Path, capfd: pytest.CaptureFixture[str], name: str, value: str
+) -> None:
+    kept("--json", "r.json")
+    document = json.loads((job / "r.json").read_text())
+    document["audit"]["options"].append({"name": name, "value": value, "source": "command line"})
+    document |= {"at": value} if name == "at" else {}
+    (job / "r.json").write_text(json.dumps(document, indent=2) + "\n")
+    code, found, _ = checked(capfd, "r.json", "nodes")
+    assert (code, "verdict was not run again" in found) == (3, True)
+
+
 def test_what_cannot_be_used_is_exit_2_in_one_sentence(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (job / "page.html").write_text("<!DOCTYPE html>\n")
     for file in ("page.html", "plan.yaml", "nodes/0.jsonl", "nothing.html", "nodes"):

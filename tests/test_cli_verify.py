@@ -173,6 +173,15 @@ def test_several_outputs_are_written_at_once(job: Path) -> None:
     assert (job / "r.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_identities_are_asked_for_with_the_page_alone(job: Path) -> None:
+    asked = ("verify", "--plan", "plan.yaml", "--html-identities", "broken.jsonl")
+    ran = topocheck(*asked)
+    assert ran.code == 2
+    assert "give --html PATH too" in ran.err
+    assert topocheck(*asked, "--html", "r.html").code == 1
+    assert (job / "r.html").read_text().startswith("<!DOCTYPE html>")
+
+
 def test_the_same_input_gives_the_same_bytes() -> None:
     def once() -> str:
         options = ("--at", AT, "--json", "-", "--plan", "plan.yaml")

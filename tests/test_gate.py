@@ -18,12 +18,13 @@ import pytest
 from gate_node import one, view, waiting
 
 from topocheck.decision import REMARK_SCHEMA, digest_of
-from topocheck.errors import UsageError
+from topocheck.errors import UndecidedError, UsageError
 from topocheck.gate import Decision, entry_name, pass_gate, progress
 from topocheck.gather.entries import mark_of
 from topocheck.gather.entryname import hosts
 from topocheck.gather.folder_store import FolderStore
 from topocheck.gather.seal import sealed
+from topocheck.gather.store import Entry, Refused
 
 
 def together(
@@ -67,6 +68,27 @@ def test_a_late_gate_overtakes_what_was_undecided_and_finds_the_verdict_afterwar
 def test_a_second_run_with_the_same_id_gives_the_same_verdict_at_once(tmp_path: Path) -> None:
     first = together(tmp_path, 2)[0]
     assert one(tmp_path, "r1", 0, 2, 5, broken=True) == first
+
+
+def test_a_pass_is_not_taken_by_a_node_that_it_was_given_without(tmp_path: Path) -> None:
+    """A pod that is started again elsewhere has its job's id; what is wrong is wrong without it too."""
+    for name in ("good", "bad"):
+        (tmp_path / name).mkdir()
+    assert {decision.exit_code for decision in together(tmp_path / "good", 2)} == {0}
+    with pytest.raises(UndecidedError, match="run r1 passed on 2 nodes without this one"):
+        one(tmp_path / "good", "r1", 2, 2, 5)
+    assert {decision.exit_code for decision in together(tmp_path / "bad", 2, broken=True)} == {1}
+    assert one(tmp_path / "bad", "r1", 2, 2, 5).exit_code == 1
+
+
+@pytest.mark.parametrize("code", [-256, 2, 3, 256])
+def test_a_verdict_that_is_neither_open_nor_shut_is_none(tmp_path: Path, code: int) -> None:
+    found = one(tmp_path, "r1", 0, 1, 5)
+    report = msgspec.structs.replace(found.report, exit_code=code)
+    forged = msgspec.json.encode(msgspec.structs.replace(found, report=report))
+    (tmp_path / "r1" / "verdict.json.gz").write_bytes(gzip.compress(forged))
+    with pytest.raises(UsageError, match=f"is none: it has exit code {code}$"):
+        one(tmp_path, "r1", 0, 1, 5)
 
 
 def test_another_run_in_the_same_store_knows_nothing_of_the_first(tmp_path: Path) -> None:
@@ -133,6 +155,35 @@ def test_a_link_in_the_store_is_refused(tmp_path: Path) -> None:
     found = one(tmp_path, "r1", 0, 2, 1)
     assert found.exit_code == 3
     assert "is a link" in found.report.inputs[0].notes[0]
+
+
+def test_a_run_that_another_user_began_is_refused_and_nobodys_is_a_squashed_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose the folder is gives the verdict, so that it has to be the owner of what this gate writes."""
+    entries = FolderStore(tmp_path, "r1").entries
+    own = entries.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)  # as a server shows it that writes for another
+    squashed = FolderStore(tmp_path, "r1")
+    squashed.publish("n.t0of1", b"x")
+    assert squashed.entry("n.t0of1") == Entry("n.t0of1", b"x")
+    monkeypatch.undo()
+    if own:
+        pytest.skip("root alone can give a folder to another user")
+    os.chown(entries, 4242, -1)
+    with pytest.raises(UsageError, match=r"r1: belongs to another user \(uid 4242\)"):
+        FolderStore(tmp_path, "r1")
+    assert list(entries.iterdir()) == [entries / "n.t0of1.json.gz"]
+
+
+def test_an_entry_that_opens_and_cannot_be_read_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a file that a server let go; the beginning of a process's memory is such a file everywhere."""
+    store = FolderStore(tmp_path, "r1")
+    store.entries = Path("/proc/self")
+    monkeypatch.setattr("topocheck.gather.folder_store.PACKED", "")
+    assert store.entry("mem") == Refused("mem", "Input/output error")
 
 
 def test_a_store_that_is_a_link_a_file_or_everybodys_is_refused(tmp_path: Path) -> None:
@@ -298,6 +349,7 @@ def test_where_verifying_is_refused_all_gates_are_told_so(tmp_path: Path) -> Non
         {"entries": digest_of(["others"])},
         {"exit_code": 0},
         {"exit_code": 1},
+        {"exit_code": 256},
         {"by": 7},
     ],
     ids=str,

@@ -186,6 +186,21 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_gates_of_one_node_that_have_no_store_are_told_before_they_wait(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("engine: megatron\nparallel: {tensor: 2}\nnodes: 1\n")
+    ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    done = subprocess.run(
+        [*COMMAND, "gate", "--plan", "plan.yaml", "--run-id", "try-1", "--timeout", "30"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", **ranks},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "this node has several tasks, each with a gate of its own: give --store" in done.stderr
+
+
 @pytest.mark.parametrize("run", ["../up", "a/b", ".hidden", "", "x" * 201, "a b"])
 def test_a_run_id_that_is_no_name_of_a_file_is_refused(tmp_path: Path, run: str) -> None:
     done = command(tmp_path, "--run-id", run)

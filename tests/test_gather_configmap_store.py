@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real import require
 
-from topocheck.errors import UsageError
+from topocheck.errors import UndecidedError, UsageError
 from topocheck.gather.configmap import Place, digest
 from topocheck.gather.configmap_store import ConfigMapStore
 from topocheck.gather.store import Entry, Refused
@@ -560,7 +560,7 @@ def test_a_server_that_is_throttled_is_given_the_time_that_it_asks_for(
     assert one.verdict() is None
     assert [int(wait) for wait in waits] == [3, 2]
     server.fault = lambda *_: Fault("status", 429, retry_after="3600")
-    with pytest.raises(UsageError, match=r"within 30 s \(HTTP 429: busy; it asks to wait 3600 s\): see"):
+    with pytest.raises(UndecidedError, match=r"within 30 s \(HTTP 429: busy; it asks to wait 3600 s\): see"):
         one.verdict()
     one.close()
 
@@ -578,7 +578,7 @@ def test_trouble_that_stays_ends_in_one_sentence_with_the_address(
     server: ApiServer, store: Make, fault: Fault, words: str
 ) -> None:
     server.fault = lambda *_: fault
-    with pytest.raises(UsageError, match=words) as caught:
+    with pytest.raises(UndecidedError, match=words) as caught:
         store(patience_s=0.3).publish(NAME, b"x")
     assert str(caught.value).startswith(f"{server.url}: the API server gave no answer within 0 s")
     assert "kubectl get --raw /readyz" in str(caught.value)
@@ -587,7 +587,7 @@ def test_trouble_that_stays_ends_in_one_sentence_with_the_address(
 
 def test_a_server_that_is_not_there_is_named(folder: Path) -> None:
     one = ConfigMapStore(None, "r1", env_of("1"), account=folder, patience_s=0.3, pause=soon)
-    with pytest.raises(UsageError, match=r"https://127.0.0.1:1: the API server .*[Cc]onnection refused"):
+    with pytest.raises(UndecidedError, match=r"https://127.0.0.1:1: the API server .*[Cc]onnection refused"):
         one.names()
     one.close()
 

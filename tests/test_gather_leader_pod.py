@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from real import require
 
-from topocheck.errors import UsageError
+from topocheck.errors import UndecidedError, UsageError
 from topocheck.gather.leader_pod import leader_uid
 
 WORKER = {
@@ -31,7 +31,10 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         pod = PODS.get(self.path)
+        if self.path.endswith("/pods/cut"):
+            return  # without an answer
         code = 403 if self.headers["Authorization"] != "Bearer right" else 404 if pod is None else 200
+        code = 503 if self.path.endswith("/pods/busy") else code
         data = json.dumps(pod if code == 200 else {"kind": "Status"}).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))
@@ -89,6 +92,21 @@ def test_a_leader_that_is_gone_and_a_right_that_lacks_are_said(
     (tmp_path / "token").write_text("wrong")
     with pytest.raises(UsageError, match="the right to get pods"):
         leader_uid(env, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"TOPOCHECK_LEADER": "busy"}, "HTTP 503: it has too much to do"),
+        ({"TOPOCHECK_LEADER": "cut"}, "without response"),
+        ({"KUBERNETES_SERVICE_PORT_HTTPS": "1"}, "refused"),
+    ],
+)
+def test_a_server_that_is_away_leaves_it_undecided(
+    env: dict[str, str], account: Path, changes: dict[str, str], words: str
+) -> None:
+    with pytest.raises(UndecidedError, match=words):
+        leader_uid(env | changes, account)
 
 
 def test_an_authority_that_did_not_sign_is_not_believed(

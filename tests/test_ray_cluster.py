@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topocheck.errors import InternalError, TopocheckError, UsageError
+from topocheck.errors import InternalError, TopocheckError, UndecidedError, UsageError
 from topocheck.gather.ray_cluster import Answer, View, parse_view, ray_address, unpacked
 from topocheck.gather.ray_worker import job_environment
 from topocheck.gather.store import MOST_BYTES
@@ -64,7 +64,7 @@ def test_a_client_that_dies_leaves_what_it_said_before() -> None:
     ("lines", "code", "kind", "words"),
     [
         ([{"type": "trouble", "reason": "no Ray here"}], 0, UsageError, "10.8.0.1:6379: no Ray here"),
-        ([], None, UsageError, "nobody answers there in time"),
+        ([], None, UndecidedError, "nobody answers there in time"),
         ([], 1, InternalError, "Ray's client ended with exit code 1: Check failed"),
         ([], -6, InternalError, "Ray's client ended by SIGABRT: Check failed"),
         ([answer("a", b"x")], 0, InternalError, "tells nothing of its nodes"),
@@ -107,6 +107,11 @@ def test_any_words_of_the_client_give_a_view_or_one_sentence(
         assert str(error)  # noqa: PT017 - a sentence is one of two right answers
     else:
         assert all(found.answer(node, 5).id == node.id for node in found.cluster.nodes)
+
+
+def test_a_line_that_is_nested_without_end_is_passed_by() -> None:
+    deep = b'{"type": "cluster", "nodes": [], "more": ' + b"[" * 100_000 + b"\n"
+    assert len(view(NODES, cut=deep).cluster.nodes) == 3
 
 
 def test_a_given_address_goes_before_rays_variable() -> None:

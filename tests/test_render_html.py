@@ -177,7 +177,7 @@ def test_rules_stand_in_their_families_in_the_order_of_the_catalogue() -> None:
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
     shown = words(html.render(sample_report.unknown_only()))
     assert "? UNKNOWN" in shown
-    assert "gpu-0001 – unknown" in shown
+    assert "gpu-0001 \N{EN DASH} unknown" in shown
     assert "CAP001 GPUs are free: no GPU was seen" in shown
     assert "Give topocheck probe > gpu-0001.json" in shown
 

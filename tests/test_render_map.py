@@ -10,8 +10,8 @@ import sample_report
 
 from topocheck.render.boxes import MOST_CELLS
 from topocheck.render.map import Drawing, draw
-from topocheck.render.route import Box
-from topocheck.report import GroupReport, PlacementReport
+from topocheck.render.route import Box, Rect
+from topocheck.report import DeviceReport, GroupReport, PlacementReport
 
 
 def marked(placement: PlacementReport, *marks: GroupReport) -> PlacementReport:
@@ -194,3 +194,78 @@ def test_any_order_of_ranks_gives_a_drawing_inside_its_frame() -> None:
         drawing = draw(sample_report.placed(tensor=4, pipeline=4, data=4, size=8, order=order))
         assert inside(drawing)
         assert all(drawing.top <= arrow.y <= drawing.top + drawing.height for arrow in drawing.arrows)
+
+
+def test_signs_of_wrong_edges_do_not_lie_on_each_other() -> None:
+    marks = [
+        GroupReport(rule="PP003", severity="error", ranks=[rank, rank + 4], kind="edge") for rank in range(4)
+    ]
+    marks += [GroupReport(rule="TP001", severity="error", ranks=[0, 1, 2, 3, 4, 5, 6, 7], kind="group")]
+    links = draw(marked(sample_report.placed(), *marks)).links
+    frames = [Rect(link.x - 33, link.y - 9, 66, 18) for link in links]
+    assert len(frames) == 5
+    for number, frame in enumerate(frames):
+        assert not any(frame.overlaps(other) for other in frames[:number])
+
+
+def in_domains(placement: PlacementReport, size: int) -> PlacementReport:
+    """The placement with every so many nodes in one NVLink domain, dealt in turn."""
+    count = len(placement.nodes) // size
+    nodes = [
+        msgspec.structs.replace(node, domain=f"rack-{node.position % count}") for node in placement.nodes
+    ]
+    return msgspec.structs.replace(placement, nodes=nodes)
+
+
+def test_nodes_of_one_nvlink_domain_stand_together_in_a_frame() -> None:
+    drawing = draw(in_domains(sample_report.placed(tensor=4, pipeline=6), 3))
+    assert [box.name for box in drawing.boxes] == [f"gpu-{node:04d}" for node in (0, 2, 4, 1, 3, 5)]
+    assert [label for _, label in drawing.frames] == ["domain rack-0", "domain rack-1"]
+    first, second = (frame for frame, _ in drawing.frames)
+    assert not first.overlaps(second)
+    assert all(first.overlaps(box.frame) for box in drawing.boxes[:3])
+    assert inside(drawing)
+
+
+def test_an_arrow_tells_the_devices_of_both_ends_their_rails_and_rate() -> None:
+    placement = sample_report.placed()
+    devices = [DeviceReport(name=f"mlx5_{number}", rate_gbps=400, rail=number) for number in range(4)]
+    fast = msgspec.structs.replace(placement.shapes[0], devices=devices)
+    (arrow,) = draw(msgspec.structs.replace(placement, shapes=[fast])).arrows
+    assert arrow.nics == ["4\N{MULTIPLICATION SIGN}400G", "rails 0..3"]
+    assert "rank 0 mlx5_0 rail 0 to rank 4 mlx5_0 rail 0 400G" in arrow.title
+    (plain,) = draw(placement).arrows
+    assert plain.nics == []
+
+
+def test_rails_that_differ_are_said_to_differ() -> None:
+    placement = sample_report.placed()
+    shapes = [
+        msgspec.structs.replace(
+            placement.shapes[0],
+            devices=[DeviceReport(name=f"mlx5_{place}", rail=rail) for place, rail in enumerate(rails)],
+        )
+        for rails in ((0, 1, 2, 3), (1, 2, 3, 0))
+    ]
+    nodes = [msgspec.structs.replace(node, shape=node.position) for node in placement.nodes]
+    (arrow,) = draw(msgspec.structs.replace(placement, shapes=shapes, nodes=nodes)).arrows
+    assert arrow.nics == ["rails differ"]
+
+
+@pytest.mark.parametrize(
+    ("links", "words"),
+    [
+        ([["X", "NV18"], ["NV18", "X"]], "NV18 between all pairs"),
+        ([["X", "SYS"], ["SYS", "X"]], "no NVLink"),
+        ([["X", None], [None, "X"]], "links not known"),
+        ([["X", "NV4", "SYS"], ["NV4", "X", "SYS"], ["SYS", "SYS", "X"]], "NVLink on 1 of 3 pairs"),
+        (
+            [["X", "NV4", None], ["NV4", "X", "SYS"], [None, "SYS", "X"]],
+            "NVLink on 1 of 3 pairs, 1 not known",
+        ),
+    ],
+)
+def test_a_box_says_what_joins_its_gpus(links: list[list[str | None]], words: str) -> None:
+    placement = sample_report.placed()
+    shape = msgspec.structs.replace(placement.shapes[0], links=links)
+    assert draw(msgspec.structs.replace(placement, shapes=[shape])).boxes[0].links == words

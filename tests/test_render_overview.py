@@ -53,3 +53,22 @@ def test_names_beside_the_rows_are_few_and_those_of_the_first_nodes() -> None:
     drawing = overview(swept(12_500))
     assert drawing.names[0][1] == "gpu-0000"
     assert len(drawing.names) <= 24
+
+
+def test_nodes_of_one_domain_lie_beside_each_other_with_a_gap_before_the_next() -> None:
+    placement = swept(8, marked=(3,))
+    nodes = [msgspec.structs.replace(node, domain=f"rack-{node.position % 2}") for node in placement.nodes]
+    drawing = overview(msgspec.structs.replace(placement, nodes=nodes))
+    assert drawing.grouped
+    assert drawing.slots == "0 5 1 6 2 7 3 8"
+    assert {path.status: path.count for path in drawing.paths} == {"clear": 7, "error": 1}
+    assert overview(placement).slots == ""
+
+
+def test_a_domain_never_breaks_over_two_rows() -> None:
+    placement = swept(200)
+    nodes = [msgspec.structs.replace(node, domain=f"rack-{node.position // 18}") for node in placement.nodes]
+    slots = list(map(int, overview(msgspec.structs.replace(placement, nodes=nodes)).slots.split()))
+    for start in range(0, 198, 18):
+        assert len({slot // 40 for slot in slots[start : start + 18]}) == 1
+    assert len(set(slots)) == 200

@@ -276,7 +276,7 @@ def test_a_workload_has_its_pictures_with_the_figures_that_the_rules_judge(tmp_p
     assert report.pipeline is not None
     assert report.pipeline.lacking == []
     assert report.pipeline.bubble is not None
-    assert report.pipeline.bubble.idle == round(1 / 9, 6)
+    assert report.pipeline.bubble.idle == 1 / 9
     assert report.pipeline.balance is not None
     assert [stage.layers for stage in report.pipeline.balance.stages] == [16, 16]
     [crossing] = report.pipeline.boundaries
@@ -293,6 +293,23 @@ def test_a_workload_has_its_pictures_with_the_figures_that_the_rules_judge(tmp_p
     assert "Computed from plan and evidence, not measured" in text
     assert page.count('class="timeline"') == 1
     assert page.count('class="bars"') == 3
+
+
+def test_stages_that_read_alike_and_hold_unlike_are_not_called_within_the_limit() -> None:
+    made = pipelined()
+    assert made.balance is not None
+    for holds, told in ((0.1, False), (0.5, True)):
+        uneven = msgspec.structs.replace(made.balance, imbalance=0.1, holds_imbalance=holds)
+        words = pipeline_view(msgspec.structs.replace(made, balance=uneven), None, 0).shares_words
+        assert "within the 20.0% that are allowed (PP007)" in words
+        assert ("less even: 50.0% by the same measure, more than the 20.0%" in words) is told
+
+
+def test_kinds_of_boundaries_that_are_left_out_are_counted() -> None:
+    report = msgspec.structs.replace(
+        sample_report.healthy(), pipeline=msgspec.structs.replace(pipelined(), boundaries_left=5)
+    )
+    assert "5 more kinds of boundaries were not computed." in Sections(html.render(report)).text("pipeline")
 
 
 def test_a_plan_without_a_workload_says_what_its_pictures_lack(

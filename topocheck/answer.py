@@ -24,7 +24,8 @@ from topocheck.rulebook import in_force
 from topocheck.sourcecode import source_digest
 from topocheck.verify import RuleResult, run_rules
 
-if TYPE_CHECKING:  # what reads start-up logs is of no use without any
+if TYPE_CHECKING:  # what reads start-up logs and records is of no use without any
+    from topocheck.keptrecord import KeptRecord
     from topocheck.pipeline.memorylog import StartUp
     from topocheck.pipeline.microbatches import InForce
 
@@ -49,6 +50,8 @@ class Declared(NamedTuple):
     """A policy file, which wins over the plan's policy."""
     baseline: Baseline | None = None
     """An earlier report whose findings do not count."""
+    record: KeptRecord | None = None
+    """An acceptance record of the run, for what plan and evidence do not show."""
     files: Sequence[InputReport] = ()
     """Files that declare, for the report."""
     options: Sequence[OptionReport] = ()
@@ -86,6 +89,10 @@ def answer(
 
         judgement, origin = of_worlds(plan, inventory, rules, origin, terms)
         if judgement is not None:
+            if declared.record is not None:
+                raise UsageError(
+                    f"--record {declared.record.name}: a record is of one world, and the job has several"
+                )
             report = worlds_report(judgement, inputs, at=at, gate=gate, whole=whole, terms=terms)
             return of_one_job(msgspec.structs.replace(report, audit=asked), declared.baseline)
     inventory.claims = united(inventory.claims)
@@ -98,7 +105,7 @@ def answer(
         add_order(placement, results, rules)
     report = build_report(placement, results, inputs, at=at, gate=gate, terms=terms)
     if whole:
-        report = shown(report, placement, results, inventory, logs=logs, notes=notes)
+        report = shown(report, placement, results, inventory, logs=logs, notes=notes, kept=declared.record)
     return of_one_job(msgspec.structs.replace(report, audit=asked), declared.baseline)
 
 
@@ -121,6 +128,7 @@ def shown(
     *,
     logs: Sequence[tuple[str, InForce, StartUp]],
     notes: Sequence[str],
+    kept: KeptRecord | None,
 ) -> Report:
     """The report with what files show beside the checklist: where each rank lies, and the run as a record."""
     # Imported only where it is asked for: a terminal shows none of it.
@@ -129,11 +137,16 @@ def shown(
 
     table = placement_report(placement, results)
     given = Given(inventory=inventory, placement=placement, report=table, logs=logs, notes=notes)
+    record = record_of(given, report.at)
+    if kept is not None:
+        from topocheck.keptrecord import completed  # noqa: PLC0415
+
+        record = completed(record, kept)
     return msgspec.structs.replace(
         report,
         placement=table,
         pipeline=pipeline_report(placement),
-        record=record_of(given, report.at),
+        record=record,
     )
 
 

@@ -7,7 +7,6 @@ another report: against that helps only a digest kept elsewhere, or a run over t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -17,10 +16,10 @@ from typing import Any, Literal
 import msgspec
 
 from topocheck import __version__
-from topocheck.errors import InputError
+from topocheck.inputfile import file_digest
 from topocheck.keptreport import Kept
 from topocheck.render import html, json_report
-from topocheck.render.embedded import digest_of, seal_of
+from topocheck.render.embedded import Embedded, digest_of, seal_of
 from topocheck.render.lean import as_lean_as
 from topocheck.render.text import printable, shorten
 from topocheck.report import InputReport, Report
@@ -38,7 +37,6 @@ __all__ = [
 ]
 
 State = Literal["same", "differs", "undecided"]
-BLOCK = 1 << 20
 MOST_SHOWN = 40
 MARGIN = 12
 
@@ -86,9 +84,21 @@ def check_file(kept: Kept) -> Iterator[Checked]:
     if other:
         yield Checked("page", "undecided", f"was {other}: only its digests can be checked")
     else:
-        yield compare_texts("page", kept.text, html.render(kept.report, block), "what its report renders to")
+        yield check_page(kept, block)
     yield check_digest(kept, block.digest)
     yield check_seal(kept.text)
+
+
+def check_page(kept: Kept, block: Embedded) -> Checked:
+    """The page against what its report renders to. One that cannot be rendered was never written here."""
+    try:
+        page = html.render(kept.report, block)
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+        said = (
+            f"holds a report that topocheck never writes: it cannot be rendered ({shorten(repr(error), 80)})"
+        )
+        return Checked("page", "differs", said)
+    return compare_texts("page", kept.text, page, "what its report renders to")
 
 
 def check_digest(kept: Kept, said: str) -> Checked:
@@ -141,19 +151,6 @@ def excerpt(line: str, column: int) -> str:
 def given_files(paths: Iterable[str]) -> list[Given]:
     """Digests of files as they are now. Raises InputError for one that cannot be read."""
     return [Given(path, file_digest(path)) for path in paths]
-
-
-def file_digest(path: str) -> str:
-    """`sha256:` and the hex digest of a file. Raises InputError."""
-    found = hashlib.sha256()
-    try:
-        with Path(path).open("rb") as file:
-            while block := file.read(BLOCK):
-                found.update(block)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot be read ({reason})", path=path) from None
-    return f"sha256:{found.hexdigest()}"
 
 
 def pair(

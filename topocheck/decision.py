@@ -14,9 +14,22 @@ from topocheck.errors import InternalError, UsageError
 from topocheck.question import difference
 from topocheck.report import Report
 
-__all__ = ["REMARK_SCHEMA", "SCHEMA", "Decision", "Remark", "decode_remark", "decode_verdict", "digest_of"]
+__all__ = [
+    "DECIDED",
+    "REMARK_SCHEMA",
+    "SCHEMA",
+    "Decision",
+    "Remark",
+    "decode_remark",
+    "decode_verdict",
+    "digest_of",
+]
 
 SCHEMA, REMARK_SCHEMA = "topocheck.verdict/1", "topocheck.remark/1"
+DECIDED = (0, 1)
+"""Exit codes that are a verdict."""
+UNDECIDED = (2, 3)
+"""Those of a gate that has none: a remark with another one would let its readers exit as if they had."""
 NO_DOCUMENT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises."""
 
@@ -32,6 +45,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Entry of the gate that verified."""
     asked: str = ""
     """What that gate was asked."""
+    hosts: list[str] = []
+    """Hosts whose evidence it saw, as entries name them: no other host may take a pass for its own."""
     report: Report
     """The whole answer."""
 
@@ -76,6 +91,8 @@ def decode_verdict(data: bytes, run: str, store: str, asked: str) -> Decision:
         raise UsageError(f"{store}: the verdict of run {run} cannot be read: {error}") from None
     if found.run != run or found.schema != SCHEMA:
         raise UsageError(f"{store}: the verdict there is of run {found.run[:80]}, not {run}")
+    if found.exit_code not in DECIDED:
+        raise UsageError(f"{store}: the verdict of run {run} is none: it has exit code {found.exit_code}")
     if found.asked != asked:
         raise UsageError(
             f"{store}: the verdict of run {run} by {found.by[:120]} answers another question: the "
@@ -93,8 +110,8 @@ def decode_remark(data: bytes | None, run: str) -> Remark | None:
         return None
     if found is None or found.run != run or found.schema != REMARK_SCHEMA:
         return None
-    is_verdict = found.exit_code in (0, 1) or (found.found is not None and found.found.exit_code in (0, 1))
-    return None if is_verdict else found
+    codes = {found.exit_code, found.exit_code if found.found is None else found.found.exit_code}
+    return found if codes.issubset(UNDECIDED) else None
 
 
 def digest_of(names: Iterable[str]) -> str:

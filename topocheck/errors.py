@@ -9,6 +9,7 @@
     │   ├── LayoutError       sizes that the engine itself refuses
     │   │   └── UnknownLayoutError  the layout hangs on a version or an order that was not given
     │   └── TwoJobsError      the input holds more than one job
+    ├── UndecidedError        exit 3: what a verdict needs is away, or did not come in time
     └── InternalError         exit 3: topocheck broke; never the job's fault, never a pass
         └── PluginError       a package that adds to it broke
 
@@ -27,6 +28,7 @@ __all__ = [
     "SnapshotError",
     "TopocheckError",
     "TwoJobsError",
+    "UndecidedError",
     "UnknownLayoutError",
     "UsageError",
 ]
@@ -82,6 +84,10 @@ class UnknownLayoutError(LayoutError):
 
 class TwoJobsError(UsageError):
     """Evidence of several jobs lies in one input; a verdict over their mixture would be false."""
+
+
+class UndecidedError(TopocheckError):
+    """There is no verdict: what one needs is away or did not come in time, and may be there next time."""
 
 
 class InternalError(TopocheckError):

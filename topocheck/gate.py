@@ -22,6 +22,7 @@ import msgspec
 from topocheck.answer import Declared, answer
 from topocheck.checklist import Gate
 from topocheck.decision import (
+    DECIDED,
     REMARK_SCHEMA,
     SCHEMA,
     Decision,
@@ -30,9 +31,9 @@ from topocheck.decision import (
     decode_verdict,
     digest_of,
 )
-from topocheck.errors import TopocheckError, UsageError
+from topocheck.errors import TopocheckError, UndecidedError
 from topocheck.gather.entries import Entries, mark_of
-from topocheck.gather.entryname import absent, entry_name, hosts
+from topocheck.gather.entryname import absent, entry_name, host_of, hosts
 from topocheck.gather.store import Store
 from topocheck.inventory import Inventory
 from topocheck.question import difference, question
@@ -50,8 +51,6 @@ SLOW_POLL_S, SLOW_POLL_OF_EACH_S = 3.0, 0.01
 TURN_S, TURN_OF_EACH_S = 0.4, 0.004
 """A turn: what reading and verifying may take, more for each entry."""
 PROGRESS_S = 10.0
-DECIDED = (0, 1)
-"""Exit codes that are a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def pass_gate(store: Store, snapshot: bytes, asked: Waiting) -> Decision:
 
     The deadline is `timeout_s` and, for who finds it passed without a word of the gates before it, a turn or
     several of them. Raises UsageError where the store cannot be used or its verdict answers another question,
-    and what verifying raises.
+    UndecidedError where the store is away or its pass is not of this node, and what verifying raises.
     """
     known = decided(store, asked)
     if known is not None:  # a second run with the same id, or a gate that comes late
@@ -99,9 +98,24 @@ def pass_gate(store: Store, snapshot: bytes, asked: Waiting) -> Decision:
 
 
 def decided(store: Store, asked: Waiting) -> Decision | None:
-    """The verdict of this run, if there is one."""
+    """The verdict of this run, if there is one. Raises as `adopted`."""
     data = store.verdict()
-    return None if data is None else decode_verdict(data, asked.run, asked.store_name, asked.question)
+    return None if data is None else adopted(data, asked)
+
+
+def adopted(data: bytes, asked: Waiting) -> Decision:
+    """A verdict as this gate's own. Raises UsageError for one that is none or answers another question.
+
+    Raises UndecidedError for a pass that was given without this node: a pod that was started again elsewhere,
+    or one node more than were expected.
+    """
+    found = decode_verdict(data, asked.run, asked.store_name, asked.question)
+    if found.exit_code == 0 and host_of(asked.name) not in found.hosts:
+        raise UndecidedError(
+            f"{asked.store_name}: run {asked.run} passed on {len(found.hosts)} nodes without this one: give "
+            "another try another --run-id, and --expect as many nodes as take part"
+        )
+    return found
 
 
 class Watch:
@@ -213,7 +227,7 @@ class Watch:
         )
         try:
             self._store.remark(msgspec.json.encode(remark))
-        except UsageError as problem:
+        except TopocheckError as problem:
             self._asked.tell(f"the other gates cannot be told that it is undecided: {problem}")
 
 
@@ -221,8 +235,7 @@ def published(store: Store, asked: Waiting, found: Decision) -> Decision:
     """The verdict in force after this one was published; unknown is no verdict, and is given as it is."""
     if found.exit_code not in DECIDED:
         return decided(store, asked) or found
-    data = store.decide(msgspec.json.encode(found))
-    return decode_verdict(data, asked.run, asked.store_name, asked.question)
+    return adopted(store.decide(msgspec.json.encode(found)), asked)
 
 
 def verified(asked: Waiting, entries: Entries, names: Iterable[str]) -> Decision:
@@ -250,7 +263,14 @@ def judged(asked: Waiting, entries: Entries, inventory: Inventory) -> Decision:
         if collects:
             gc.enable()
     report = undecided(report, asked, entries)
-    return Decision(schema=SCHEMA, run=asked.run, by=asked.name, asked=asked.question, report=report)
+    return Decision(
+        schema=SCHEMA,
+        run=asked.run,
+        by=asked.name,
+        asked=asked.question,
+        hosts=sorted({host_of(name) for name in entries.seen}),
+        report=report,
+    )
 
 
 def undecided(report: Report, asked: Waiting, entries: Entries) -> Report:

@@ -8,8 +8,18 @@ from pathlib import Path
 
 from topocheck.errors import InputError
 
-__all__ = ["digest_of", "is_regular", "name_of", "read_bytes", "read_config_json", "read_text", "text_in"]
+__all__ = [
+    "digest_of",
+    "file_digest",
+    "is_regular",
+    "name_of",
+    "read_bytes",
+    "read_config_json",
+    "read_text",
+    "text_in",
+]
 
+BLOCK = 1 << 20
 MOST_CONFIG = 10_000_000
 """A config.json has some kilobytes; the largest, with per-layer quantisation lists, a few megabytes."""
 
@@ -76,6 +86,19 @@ def read_config_json(path: Path, fix: str, error: type[InputError] = InputError)
 def digest_of(data: bytes) -> str:
     """`sha256:` and the hex digest."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def file_digest(path: str | Path) -> str:
+    """The same of a file of any size. Raises InputError."""
+    found = hashlib.sha256()
+    try:
+        with Path(path).open("rb") as file:
+            while block := file.read(BLOCK):
+                found.update(block)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot be read ({reason})", path=str(path)) from None
+    return f"sha256:{found.hexdigest()}"
 
 
 def text_in(data: bytes, path: str | Path, error: type[InputError] = InputError) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,7 +24,7 @@ from topocheck.report import (
     TransferPart,
 )
 from topocheck.sizing import balance_job
-from topocheck.stagelinks import StageLink, find_crossings, stage_link
+from topocheck.stagelinks import Crossing, StageLink, find_crossings, stage_link
 from topocheck.stagework import IMBALANCE, decode_rows, even_pipeline, payload_of, prefill_part
 
 __all__ = ["pipeline_report"]
@@ -61,9 +61,16 @@ def pipeline_report(placement: Placement) -> PipelineReport | None:
     lacking = _Lacking()
     bubble = bubble_part(placement, stages, lacking)
     shares = balance_part(placement, lacking)
-    boundaries = list(crossing_parts(placement, lacking))
+    batches, found = batches_of(placement, lacking), list[list[Crossing]]()
+    if batches:
+        found = situations(placement, batches, lacking)
     return PipelineReport(
-        stages=stages, bubble=bubble, balance=shares, boundaries=boundaries, lacking=lacking.found
+        stages=stages,
+        bubble=bubble,
+        balance=shares,
+        boundaries=list(crossing_parts(placement, batches, found[:MOST_CROSSINGS], lacking)),
+        boundaries_left=max(0, len(found) - MOST_CROSSINGS),
+        lacking=lacking.found,
     )
 
 
@@ -84,7 +91,7 @@ def bubble_part(placement: Placement, stages: int, lacking: _Lacking) -> BubbleP
         schedule="interleaved" if pipeline.chunks > 1 else "forward",
         microbatches=pipeline.microbatches,
         virtual_stages=pipeline.chunks,
-        idle=round(idle, 6),
+        idle=idle,
         limit=placement.plan.policy.bubble,
     )
 
@@ -115,7 +122,8 @@ def balance_part(placement: Placement, lacking: _Lacking) -> BalancePart | None:
             )
             for number, (stage, whole) in enumerate(zip(read.current.stages, held.stages, strict=True))
         ],
-        imbalance=round(float(read.current.imbalance), 6),
+        imbalance=float(read.current.imbalance),
+        holds_imbalance=float(held.imbalance),
         limit=placement.plan.policy.imbalance or IMBALANCE,
         override=None if read.override is None else read.override.line,
     )
@@ -150,17 +158,20 @@ def batches_of(placement: Placement, lacking: _Lacking) -> list[_Batch]:
     return found
 
 
-def crossing_parts(placement: Placement, lacking: _Lacking) -> Iterator[CrossingPart]:
-    """Boundaries by situation, with the times of what the workload sends over them."""
-    batches = batches_of(placement, lacking)
-    if not batches:
-        return
+def situations(placement: Placement, batches: Sequence[_Batch], lacking: _Lacking) -> list[list[Crossing]]:
+    """Boundaries that are alike together; none of a large job whose policy bounds no time."""
     if placement.world > MOST_RANKS and all(batch.limit_ms is None for batch in batches):
         need = f"a limit, without which the boundaries of more than {MOST_RANKS} ranks are not looked at"
         lacking.add("boundary", need, "policy: {prefill_boundary_ms: N} in the plan (PP010)")
-        return
-    found = list(placement.keep("stage crossings", find_crossings).values())
-    for alike in found[:MOST_CROSSINGS]:
+        return []
+    return list(placement.keep("stage crossings", find_crossings).values())
+
+
+def crossing_parts(
+    placement: Placement, batches: Sequence[_Batch], found: Sequence[Sequence[Crossing]], lacking: _Lacking
+) -> Iterator[CrossingPart]:
+    """Each situation with the times of what the workload sends over its boundaries."""
+    for alike in found:
         ask = Ask(placement)
         known = stage_link(ask, alike[0])
         lacking.ask("boundary", ask)

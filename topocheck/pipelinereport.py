@@ -54,6 +54,8 @@ class BalancePart(msgspec.Struct, frozen=True, kw_only=True):
     """By stage."""
     imbalance: float
     """Part of all stages' reading that the lighter ones lack of the heaviest: 1 - mean / most."""
+    holds_imbalance: float
+    """The same of what they hold."""
     limit: float
     """Most that policy allows (PP007)."""
     override: str | None
@@ -111,6 +113,8 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     balance: BalancePart | None
     """Shares of the model; null where they are not computed."""
     boundaries: list[CrossingPart]
-    """Stage boundaries, distinct situations."""
+    """Stage boundaries, distinct situations; the first ones if there are very many."""
+    boundaries_left: int
+    """Situations beyond the first ones, which were not looked at."""
     lacking: list[LackingPart]
     """What is not computed, and why."""

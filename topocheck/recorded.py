@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 import msgspec
 
@@ -23,11 +22,11 @@ from topocheck.pipeline.bubble import measure
 from topocheck.pipeline.clientlog import ClientArguments
 from topocheck.pipeline.memorylog import StartUp
 from topocheck.pipeline.microbatches import InForce
-from topocheck.pipeline.schedule import Pipeline
 from topocheck.pipeline.utilization import Reading
 from topocheck.pipeline.waits_report import WaitsReport
 from topocheck.placed import placement_report
 from topocheck.placement import Placement
+from topocheck.plan import Workload
 from topocheck.record import (
     NOT_MEASURED,
     SCHEMA,
@@ -43,6 +42,7 @@ from topocheck.record import (
 from topocheck.report import PlacementReport
 from topocheck.snapshot import At
 from topocheck.stagefit import stage_parts
+from topocheck.stagework import even_pipeline
 
 __all__ = ["MOST_EACH", "Given", "record_of"]
 
@@ -112,7 +112,7 @@ def record_of(given: Given, at: str) -> Record:
         notes=tuple(ledger.notes),
         sources=ledger.sources,
     )
-    record = estimated(record)
+    record = estimated(record, given.placement)
     return msgspec.structs.replace(record, missing=tuple(supplies(record, given.bench)))
 
 
@@ -368,19 +368,24 @@ def traced(given: Given) -> list[Figure]:
     return [figure]
 
 
-def estimated(record: Record) -> Record:
-    """The record with the bubble that arithmetic gives for its sizes."""
+def estimated(record: Record, placement: Placement | None) -> Record:
+    """The record with the bubble that arithmetic gives for its sizes, and for the plan's virtual stages."""
     stages, count = record.parallelism.pipeline, record.parallelism.microbatches
     if not isinstance(stages, int) or (stages > 1 and not isinstance(count, int)):
         return record
     batches = count if isinstance(count, int) and stages > 1 else 1
+    workload = (None if placement is None or stages == 1 else placement.plan.workload) or Workload()
     try:
-        idle = measure(Pipeline(forward=(Fraction(1),) * stages, microbatches=batches)).idle
+        pipeline = even_pipeline(stages, msgspec.structs.replace(workload, microbatches=batches))
+        idle = None if pipeline is None else measure(pipeline).idle
     except UsageError:  # sizes that are no pipeline's; they stand in the record as they were given
         return record
+    if pipeline is None or idle is None:
+        return record
+    virtual = f", {pipeline.chunks} virtual stages in each" if pipeline.chunks > 1 else ""
     figure = Figure(
         share=round(float(idle), 4),
-        source=f"own arithmetic: {stages} equal stages, {batches} microbatches",
+        source=f"own arithmetic: {stages} equal stages, {batches} microbatches{virtual}",
         means="idle part by fill and drain, all microbatches ready at once: a bound, not a measurement",
     )
     use = msgspec.structs.replace(record.utilization, bubble_estimate=figure)

@@ -19,7 +19,7 @@ from topocheck.record import SCHEMA, EachRequest, Interval, Limits, Record, Seat
 from topocheck.spelling import suggest
 from topocheck.strictyaml import MERGE, NUMBER, TEXT, compose, describe, line_of, quoted
 
-__all__ = ["parse_record", "read_record", "to_yaml"]
+__all__ = ["MAX_BYTES", "parse_record", "read_record", "to_yaml"]
 
 MAX_BYTES = 64_000_000
 """Ten thousand requests and a thousand ranks make two megabytes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import click
 from click.core import ParameterSource
 
 from topocheck.answer import Declared
-from topocheck.errors import UsageError
-from topocheck.inputfile import name_of
+from topocheck.inputfile import file_digest, name_of
 from topocheck.planfile import hashed_plan
 from topocheck.report import InputReport, OptionReport
 
@@ -23,6 +21,7 @@ BEARING = (
     "policy",
     "baseline",
     "since",
+    "record",
     "run",
     "max_age",
     "min_basis",
@@ -60,6 +59,8 @@ def with_files(declared: Declared, since: str | None) -> Declared:
         found.append(declaring(declared.site.name, declared.site.digest, "policy"))
     if declared.baseline is not None:
         found.append(declaring(declared.baseline.name, declared.baseline.digest, "baseline"))
+    if declared.record is not None:
+        found.append(declaring(declared.record.name, declared.record.digest, "record"))
     if since is not None:
         found.append(earlier_look(since))
     return declared._replace(files=tuple(found))
@@ -81,11 +82,4 @@ def earlier_look(name: str) -> InputReport:
     path = Path(name)
     if not path.is_file():
         return declaring(name, "", "earlier look", "no single file: its digest was not taken")
-    found = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                found.update(block)
-    except OSError as error:
-        raise UsageError(f"{name}: cannot be read: {error.strerror}") from None
-    return declaring(name, f"sha256:{found.hexdigest()}", "earlier look")
+    return declaring(name, file_digest(path), "earlier look")

@@ -24,6 +24,7 @@ from topocheck.cli.streams import say
 from topocheck.errors import TopocheckError, UsageError
 from topocheck.gate import Decision, Waiting, pass_gate
 from topocheck.gather.alone import Alone
+from topocheck.gather.entryname import is_only_task
 from topocheck.gather.folder_store import FolderStore
 from topocheck.gather.store import Store
 from topocheck.launchers.runid import checked_id, run_of
@@ -37,6 +38,7 @@ __all__ = ["Asked", "gate", "gate_options", "passed"]
 TERMINATION_LOG = Path("/dev/termination-log")
 MOST_TERMINATION = 4096
 """Bytes that the kubelet keeps of a container's last words."""
+GIVE_STORE = "give --store with a folder that all nodes share: --store file:/shared/gates (Kubernetes: k8s:)"
 PREFLIGHT = {3: 2}
 """NVSentinel's checks end with 0 passed, 1 failed, 2 configuration error: undecided accuses no node."""
 
@@ -85,10 +87,17 @@ def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Where gates meet: a folder that all nodes share, file:/shared/x; or ConfigMaps of the pod's"
             " namespace, k8s:, or of another, k8s:NAMESPACE.",
         ),
-        click.option("--ray", is_flag=True, help="Once, beside the engine's driver: Ray asks all its nodes."),
+        click.option(
+            "--ray", is_flag=True, help="Start one gate, beside the engine's driver: Ray asks its nodes."
+        ),
         click.option("--ray-address", metavar="ADDRESS", help="Ray cluster  [default: RAY_ADDRESS, auto]"),
         click.option("--run-id", metavar="ID", help="Id of this launch  [default: the launcher's]"),
-        click.option("--expect", type=click.IntRange(1, 1_000_000), help="Nodes  [default: plan, launcher]"),
+        click.option(
+            "--expect",
+            type=click.IntRange(1, 1_000_000),
+            metavar="N",
+            help="How many nodes take part  [default: the plan's, else the launcher's]",
+        ),
         click.option(
             "--timeout",
             type=click.FloatRange(min=1, max=86_400),
@@ -109,6 +118,7 @@ def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.FloatRange(min=0.01),
             default=7.0,
             show_default=True,
+            metavar="DAYS",
             help="Runs that nothing was written to for so long are removed from the store.",
         ),
     ]
@@ -128,7 +138,7 @@ def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(["topocheck", "preflight"]),
     default="topocheck",
     show_default=True,
-    help="As NVSentinel's preflight knows them: 2 for undecided.",
+    help="preflight: as NVSentinel's preflight knows them, 2 for undecided.",
 )
 def gate(
     *,
@@ -143,6 +153,7 @@ def gate(
 
     Each gate probes its node, publishes what it shows and waits for the others; one verifies, and all give
     the same verdict and exit code: 0 open, 1 shut, 3 undecided (a node did not report in time).
+
     With --ray start it once, where the engine will be started: Ray runs the probe on all of its nodes.
     """
     known = PREFLIGHT if exit_codes == "preflight" else {}
@@ -178,9 +189,7 @@ def asked_for(options: Mapping[str, Any], plan: Plan | None = None) -> Asked:
     if asked.ray is not None:
         return asked
     if asked.store is None and expected(asked, os.environ) > 1:
-        raise UsageError(
-            "give --store with a folder that all nodes share: --store file:/shared/gates (Kubernetes: k8s:)"
-        )
+        raise UsageError(GIVE_STORE)
     return asked
 
 
@@ -213,7 +222,7 @@ def passed_by_ray(asked: Asked, address: str) -> tuple[Decision, str]:
     job = ray_gate.job_of(view, plan, asked.expect, asked.timeout_s)
     for label, reason in sorted(job.others.items()):
         say(f"topocheck gate: {label}: {reason}")
-    return ray_gate.verdict(view, job, plan, run, address, terms=asked.declared)
+    return ray_gate.verdict(view, job, plan, run, address, terms=asked.declared, gate=asked.gate)
 
 
 def passed(asked: Asked, env: Mapping[str, str]) -> tuple[Decision, str]:
@@ -221,10 +230,12 @@ def passed(asked: Asked, env: Mapping[str, str]) -> tuple[Decision, str]:
     if asked.ray is not None:
         return passed_by_ray(asked, asked.ray)
     env = ganged(asked, with_leader(env)) if asked.run_id is None else env
-    run, nodes = run_id(asked.run_id, env), expected(asked, env)
+    run, nodes = checked_id(asked.run_id, env)[0], expected(asked, env)
     with ended_by_sigterm(WHO):
         store = Alone() if asked.store is None else store_of(asked.store, run, env)
         snapshot, name = shown(run, asked.retries, env, question(asked.declared, asked.gate, nodes))
+        if asked.store is None and not is_only_task(name):
+            raise UsageError(f"this node has several tasks, each with a gate of its own: {GIVE_STORE}")
         with contextlib.closing(Progress(WHO)) as progress:
             waiting = Waiting(
                 run=run,
@@ -242,11 +253,6 @@ def passed(asked: Asked, env: Mapping[str, str]) -> tuple[Decision, str]:
         if decision.by == name:
             tidied(store, asked.keep_days)
     return decision, name
-
-
-def run_id(given: str | None, env: Mapping[str, str]) -> str:
-    """Id of this run: as given, else the launcher's; a worker of a group asks which leader it has."""
-    return checked_id(given, with_leader(env) if given is None else env)[0]
 
 
 def with_leader(env: Mapping[str, str]) -> Mapping[str, str]:
@@ -274,7 +280,7 @@ def tidied(store: Store, days: float) -> None:
     """Remove what old runs left; where that fails, the verdict that all have is in force all the same."""
     try:
         store.clean(days)
-    except UsageError as error:
+    except TopocheckError as error:
         say(f"topocheck gate: what older runs left stays: {error}")
 
 

@@ -19,14 +19,12 @@ from topocheck.gather.ray_cluster import Collected, RayMember, View, unpacked
 from topocheck.gather.stream import decode_snapshot
 from topocheck.hostnames import short_name
 from topocheck.plan import NodeRange, Plan
-from topocheck.policy import merged
 from topocheck.ranges import first
 from topocheck.report import Report
 from topocheck.snapshot import At, FullSnapshot, JobFact, ProbeFault, Snapshot, Source
 
 __all__ = ["Job", "full_snapshots", "job_of", "new_run", "under_ray", "verdict"]
 
-NO_TERMS = Declared(None)
 NAME = "ray"
 """Name of the gate, of which there is one."""
 RAY = "ray.nodes()"
@@ -60,7 +58,7 @@ def under_ray(plan: Plan) -> Plan:
 def full_snapshots(view: View) -> Iterator[FullSnapshot]:
     """All that was sent, whole, with what no rule asks of. What cannot be read is told by `job_of`."""
     for answer in view.answers.values():
-        with suppress(UsageError, msgspec.DecodeError, UnicodeDecodeError):
+        with suppress(UsageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             yield msgspec.json.decode(unpacked(answer), type=FullSnapshot)
 
 
@@ -117,7 +115,7 @@ def number_of(plan: Plan, expect: int | None, there: int) -> int:
 
 
 def verdict(
-    view: View, job: Job, plan: Plan, run: str, address: str, *, terms: Declared = NO_TERMS
+    view: View, job: Job, plan: Plan, run: str, address: str, *, terms: Declared, gate: Gate
 ) -> tuple[Decision, str]:
     """The verdict over what the nodes show, and the name of the gate that gives it.
 
@@ -131,7 +129,7 @@ def verdict(
         name=NAME,
         expected=job.expected,
         declared=terms._replace(plan=plan),
-        gate=Gate("error", merged(plan.policy, terms.site).min_basis or "predicted"),
+        gate=gate,
         names=plan.nodes if isinstance(plan.nodes, tuple) else [member.host for member in job.members],
         store_name=f"Ray cluster {address}",
     )

@@ -76,6 +76,10 @@ def check_report(context: click.Context, file: str, evidence: tuple[str, ...], v
     found = list(check_file(kept))
     if evidence:
         found += against(kept, evidence, context.obj)
+    elif kept.embedded is None:
+        found.append(
+            Checked("digest", "undecided", "is not in a JSON report: only its evidence shows a change")
+        )
     state = next((state for state in STATES if any(each.state == state for each in found)), "undecided")
     show("".join(f"{line}\n" for line in words(found, verbose=verbose)))
     first = next(each for each in found if each.state == state)

@@ -13,10 +13,11 @@ from topocheck.baseline import parse_baseline
 from topocheck.checklist import Gate
 from topocheck.cli.asked import declared_in
 from topocheck.cli.launched import launched, read_nodes
-from topocheck.cli.verify import check, expected, gate_of
+from topocheck.cli.verify import check, expected, gate_of, kept_record, moment
 from topocheck.errors import UsageError
 from topocheck.freshness import Admission
 from topocheck.gather.files import Argument
+from topocheck.plan import BASES
 from topocheck.policy import read_site
 from topocheck.report import AuditReport, InputReport, NodeOrder, Report
 
@@ -52,9 +53,14 @@ def run_again(report: Report, pairs: Pairs, command: tuple[str, ...] | None) -> 
     options = {each.name: each.value for each in audit.options}
     found = {one.kind: file for one, file in pairs[len(report.inputs) :] if file is not None}
     named = {one.kind: one.name for one, _ in pairs[len(report.inputs) :]}
-    if "--since" in options and found["earlier look"].path != named["earlier look"]:
-        raise CannotRunError(f"the earlier look is not at {named['earlier look']}")
+    if "--since" in options and (
+        "earlier look" not in found or found["earlier look"].path != named["earlier look"]
+    ):
+        raise CannotRunError(f"the earlier look is not at {options['--since']}")
+    if "--record" in options and "record" not in found:
+        raise CannotRunError("give the record too")
     try:
+        now = moment(report.at)
         declared = declared_again(audit, options, found, named, command)
         expect = expected(
             declared.plan,
@@ -66,10 +72,10 @@ def run_again(report: Report, pairs: Pairs, command: tuple[str, ...] | None) -> 
             declared,
             [of_recorded(one, file) for one, file in pairs[: len(report.inputs)] if file is not None],
             gate_again(declared, options),
-            at=report.at,
+            at=now,
             whole=True,
             digests=True,
-            admission=Admission(expect, report.at),
+            admission=Admission(expect, now),
             since=options.get("--since"),
             fixes=has_orders(report),
         )
@@ -95,21 +101,24 @@ def declared_again(
     if declared is None:
         what = "the plan file" if audit.plan == "file" else "the launch command after --"
         raise CannotRunError(f"give {what} too")
-    site, baseline = found.get("policy"), found.get("baseline")
+    site, baseline, record = found.get("policy"), found.get("baseline"), found.get("record")
     return declared._replace(
         site=None if site is None else replace(read_site(site.path), name=named["policy"]),
         baseline=None
         if baseline is None
         else parse_baseline(Path(baseline.path).read_bytes(), named["baseline"]),
+        record=None if record is None else kept_record(record.path, named["record"]),
         files=audit.files,
         options=audit.options,
     )
 
 
 def gate_again(declared: Declared, options: Mapping[str, str]) -> Gate:
-    """What shut the gate."""
+    """What shut the gate. Raises CannotRunError for values that no option takes."""
     fail_on: Any = options.get("--fail-on", "error")
     min_basis: Any = options.get("--min-basis")
+    if fail_on not in ("error", "warning") or min_basis not in (None, *BASES):
+        raise CannotRunError("topocheck has no such option as the report says was given")
     return gate_of(declared, fail_on, min_basis, exit_zero=options.get("--exit-zero") == "on")
 
 

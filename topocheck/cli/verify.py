@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -23,6 +23,9 @@ from topocheck.inventory import Inventory
 from topocheck.plan import BASES, Basis, Expect, Plan, Policy
 from topocheck.policy import merged, read_site
 from topocheck.report import InputReport, Report
+
+if TYPE_CHECKING:
+    from topocheck.keptrecord import KeptRecord
 
 __all__ = ["check", "verify"]
 
@@ -67,6 +70,11 @@ AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     "It compares the job; --baseline compares findings.",
 )
 @click.option(
+    "--record",
+    metavar="RECORD",
+    help="Record of topocheck record: what was measured, in the HTML and JSON files.",
+)
+@click.option(
     "--after-recovery",
     is_flag=True,
     help="All evidence is of after a restart: does the job work again (OBS007)?",
@@ -95,6 +103,7 @@ def verify(  # noqa: PLR0917 - one parameter an option
     policy: str | None,
     baseline: str | None,
     since: str | None,
+    record: str | None,
     after_recovery: bool,
     fixes: str | None,
     exit_zero: bool,
@@ -112,11 +121,10 @@ def verify(  # noqa: PLR0917 - one parameter an option
     are used; the report says where each comes from.
     """
     wanted = one_each(outputs)
-    if html_identities and "html" not in wanted:
-        raise UsageError("--html-identities is for the HTML file: give --html PATH too")
-    read_once(plan_path, policy, evidence)
+    shown_in(wanted, identities=html_identities, record=record is not None)
+    read_once(plan_path, policy, record, evidence)
     mend = mender(fixes)
-    declared = all_declared(context, plan_path, nodes, policy, baseline)
+    declared = all_declared(context, plan_path, nodes, policy, baseline)._replace(record=kept_record(record))
     declared = with_files(declared, since) if wanted else declared
     expect, now = expected(declared.plan, run, max_age, recovered=after_recovery), moment(at)
     report = check(
@@ -135,9 +143,18 @@ def verify(  # noqa: PLR0917 - one parameter an option
     return report.exit_code
 
 
-def read_once(plan: str | None, policy: str | None, evidence: Sequence[str]) -> None:
+def shown_in(wanted: Collection[str], *, identities: bool, record: bool) -> None:
+    """Raise UsageError for what none of the files that are wanted would show."""
+    if identities and "html" not in wanted:
+        raise UsageError("--html-identities is for the HTML file: give --html PATH too")
+    if record and "html" not in wanted and "json" not in wanted:
+        raise UsageError("--record is for the files that show it: give --html PATH or --json PATH too")
+
+
+def read_once(plan: str | None, policy: str | None, record: str | None, evidence: Sequence[str]) -> None:
     """Raise UsageError if standard input is to be read twice."""
-    streams = [what for what, path in (("the plan", plan), ("the policy", policy)) if path == "-"]
+    files = (("the plan", plan), ("the policy", policy), ("the record", record))
+    streams = [what for what, path in files if path == "-"]
     streams += ["evidence"] * any(split_label(name)[1] == "-" for name in evidence)
     if len(streams) > 1:
         raise UsageError(
@@ -165,6 +182,16 @@ def all_declared(
         baseline=None if baseline is None else read_baseline(baseline),
         options=given_options(context),
     )
+
+
+def kept_record(path: str | None, name: str | None = None) -> KeptRecord | None:
+    """The acceptance record of the run, if one is given. Raises InputError."""
+    if path is None:
+        return None
+    # Imported only where it is asked for: it brings in the reader of YAML.
+    from topocheck.keptrecord import read_kept_record  # noqa: PLC0415
+
+    return read_kept_record(path, name)
 
 
 def gate_of(
@@ -223,12 +250,12 @@ def moment(at: str | None) -> str:
     return moved.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def started(inputs: Sequence[InputReport]) -> tuple[list[Any], list[str]]:
-    """What start-up logs among the inputs say for the record, and notes."""
+def started(inputs: Sequence[InputReport], files: Sequence[Argument]) -> tuple[list[Any], list[str]]:
+    """What start-up logs among the inputs say for the record, and notes; `files` say where they lie."""
     # Imported only where files are written.
     from topocheck.gather.startlogs import start_logs  # noqa: PLC0415
 
-    logs, notes = start_logs(inputs)
+    logs, notes = start_logs(inputs, {file.name: file.path for file in files if file.path is not None})
     return list(logs), notes
 
 
@@ -257,7 +284,7 @@ def check(
         files = arguments([name for name in evidence if isinstance(name, str)])
         files += [file for file in evidence if isinstance(file, Argument)]
         inputs = gather(files, inventory, digests=digests)
-        logs, notes = started(inputs) if digests else ([], [])
+        logs, notes = started(inputs, files) if digests else ([], [])
         return answer(
             declared,
             inventory,

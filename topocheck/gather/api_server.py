@@ -22,7 +22,7 @@ from lightkube.config.client_adapter import verify_cluster
 from lightkube.config.models import Cluster, User
 from lightkube.core.exceptions import ConfigError
 
-from topocheck.errors import UsageError
+from topocheck.errors import UndecidedError, UsageError
 from topocheck.gather.leader_pod import authority
 
 __all__ = ["PATIENCE_S", "StatusError", "connected", "refusal"]
@@ -87,7 +87,10 @@ class Patient(httpx2.BaseTransport):
         self._pause = pause
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer. Raises StatusError for a refusal, UsageError for trouble that does not pass."""
+        """The answer. Raises StatusError for a refusal, UndecidedError where none comes.
+
+        Raises UsageError for a server that cannot be asked at all.
+        """
         request.headers["Accept-Encoding"] = "identity"  # so that no answer grows while it is unpacked
         if request.method == "GET" and request.url.path.endswith("/configmaps"):
             request.headers["Accept"] = NAMES_ONLY
@@ -104,7 +107,7 @@ class Patient(httpx2.BaseTransport):
             pause = asked_s + min(LONGEST_S, FIRST_S * 2**again) * random.SystemRandom().uniform(0.5, 1)
             if time.monotonic() + pause >= end:
                 wait = f"; it asks to wait {asked_s:.0f} s" if asked_s else ""
-                raise UsageError(
+                raise UndecidedError(
                     f"{self._url}: the API server gave no answer within {self._patience_s:.0f} s "
                     f"({trouble}{wait}): see whether this node reaches it (kubectl get --raw /readyz, "
                     "network policies), and start again"

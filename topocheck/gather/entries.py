@@ -14,7 +14,7 @@ import msgspec
 
 from topocheck.errors import SnapshotError
 from topocheck.freshness import Admission
-from topocheck.gather.entryname import PLACE, entry_name
+from topocheck.gather.entryname import PLACE, entry_name, host_of
 from topocheck.gather.store import Refused, Store
 from topocheck.gather.stream import decode_snapshot
 from topocheck.inventory import Inventory
@@ -111,7 +111,7 @@ class Entries:
 
     def _hold(self, name: str, task: int, tasks: int, snapshot: Snapshot) -> None:
         """Keep a snapshot until all tasks of its host are there."""
-        place = name.rpartition(".t")[0]
+        place = host_of(name)
         held = self._held.setdefault(place, {})
         held[task] = name, snapshot
         if len(held) == tasks:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from topocheck.ranges import first
 
-__all__ = ["PLACE", "absent", "entry_name", "hosts"]
+__all__ = ["PLACE", "absent", "entry_name", "host_of", "hosts", "is_only_task"]
 
 NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9.-]+")
 PLACE = re.compile(r"(?P<host>.+)\.t(?P<task>[0-9]{1,6})of(?P<tasks>[0-9]{1,6})")
@@ -24,11 +24,21 @@ def entry_name(host: str, boot: str, task: int = 0, tasks: int = 1) -> str:
     return f"{plain}-{digest}.t{task}of{max(tasks, task + 1)}"
 
 
+def host_of(name: str) -> str:
+    """The part of a name that all tasks of a host share."""
+    return name.rpartition(".t")[0]
+
+
+def is_only_task(name: str) -> bool:
+    """It is the name of a gate that is the only one of its host."""
+    return name.endswith(ONLY_TASK)
+
+
 def hosts(names: Iterable[str]) -> int:
     """Hosts all of whose tasks have published."""
     alone, found = set[str](), dict[str, tuple[set[int], int]]()
     for name in names:
-        if name.endswith(ONLY_TASK):  # most are, and a large job asks often
+        if is_only_task(name):  # most are, and a large job asks often
             alone.add(name)
             continue
         match = PLACE.fullmatch(name)

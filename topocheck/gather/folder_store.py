@@ -51,7 +51,8 @@ class FolderStore:
             self.entries.mkdir(parents=True, exist_ok=True)
         for part in (self.run, self.entries):
             self._check(part)
-        self._owners = os.geteuid(), 0, self.entries.lstat().st_uid
+        with self._words("cannot be written"):
+            self._owners = os.geteuid(), 0, self._owner()
 
     def publish(self, name: str, data: bytes) -> None:
         """Write aside, then rename."""
@@ -130,24 +131,40 @@ class FolderStore:
         if status.st_mode & WORLD_WRITABLE and not status.st_mode & stat.S_ISVTX:
             raise UsageError(f"{folder}: everybody may replace files in it: chmod o-w, or set the sticky bit")
 
+    def _owner(self) -> int:
+        """Whose files the gates of this run are: where a server takes root for nobody, nobody's.
+
+        Raises UsageError for a run that somebody else began, who would have the verdict to give.
+        """
+        owner = self.entries.lstat().st_uid
+        if owner in (os.geteuid(), 0):
+            return owner
+        with self._aside(self.entries, b"") as aside:
+            if aside.lstat().st_uid != owner:
+                raise UsageError(f"{self.run}: belongs to another user (uid {owner}): give another --run-id")
+        return owner
+
     def _read(self, path: Path) -> bytes | Refused | None:
         """A file unpacked; why it is refused; None if there is none."""
+        packed = b""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                reason = self._unusable(os.fstat(descriptor))
+                packed = b"" if reason else file.read(MOST_BYTES + 1)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            link_found = error.errno == errno.ELOOP
-            return Refused(path.name, "is a link" if link_found else error.strerror or str(error))
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return Refused(path.name, "is no file")
-            if status.st_uid not in self._owners:
-                return Refused(path.name, f"belongs to another user (uid {status.st_uid})")
-            if status.st_size > MOST_BYTES:
-                return Refused(path.name, f"is larger than {MOST_BYTES >> 20} MiB")
-            return unpacked(path.name, file.read(MOST_BYTES + 1))
+        except OSError as error:  # also while it is read: a server may let go what was replaced (ESTALE)
+            reason = "is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
+        return Refused(path.name, reason) if reason else unpacked(path.name, packed)
+
+    def _unusable(self, status: os.stat_result) -> str:
+        """Why a file is not even read; empty if it is."""
+        if not stat.S_ISREG(status.st_mode):
+            return "is no file"
+        if status.st_uid not in self._owners:
+            return f"belongs to another user (uid {status.st_uid})"
+        return f"is larger than {MOST_BYTES >> 20} MiB" if status.st_size > MOST_BYTES else ""
 
     @contextlib.contextmanager
     def _aside(self, folder: Path, data: bytes) -> Iterator[Path]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from topocheck.errors import InputError, TopocheckError
+from topocheck.errors import InputError, UndecidedError
 from topocheck.launchers.gang import EXPECTED, GANG_ID, PEERS, Gang, gang_variables, is_complete, parse_gang
 from topocheck.launchers.variables import number_of
 
@@ -49,7 +49,7 @@ def with_gang(
     """The environment with what the whole gang shows; unchanged in a pod of none.
 
     `least` is how many pods the job has at least. Raises InputError for a folder that cannot be read, and
-    TopocheckError (exit 3, undecided) if the gang is not whole in time.
+    UndecidedError if the gang is not whole in time.
     """
     if not env.get(FOLDER):
         return env
@@ -60,7 +60,7 @@ def with_gang(
         if gang is not None and is_complete(gang, env, least):
             return {**env, **gang_variables(gang, env)}
         if now - start >= limit:
-            raise TopocheckError(
+            raise UndecidedError(
                 f"no verdict: the gang is not whole after {limit:.0f} s: {state(gang, least)}"
             )
         if now - told >= PROGRESS_S:

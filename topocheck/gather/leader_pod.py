@@ -6,6 +6,7 @@ worker asks the API server, with the account that its pod has.
 
 from __future__ import annotations
 
+import http.client
 import re
 import ssl
 import urllib.error
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from topocheck.errors import UsageError
+from topocheck.errors import TopocheckError, UndecidedError, UsageError
 
 __all__ = ["ACCOUNT", "NAME", "authority", "leader_uid"]
 
@@ -42,7 +43,7 @@ class Pod(msgspec.Struct, frozen=True):
 def leader_uid(env: Mapping[str, str], account: Path = ACCOUNT) -> str | None:
     """Uid of the leader of this pod's group; None for a pod of no group, or without the manifest's variables.
 
-    Raises UsageError where the API server does not give it.
+    Raises UsageError where the API server does not give it, and UndecidedError where it is away.
     """
     if env.get("TOPOCHECK_LEADER_UID"):
         return env["TOPOCHECK_LEADER_UID"]
@@ -66,7 +67,7 @@ def authority(env: Mapping[str, str]) -> str:
 
 
 def uid_of(name: str, space: str, env: Mapping[str, str], account: Path) -> str:
-    """Uid of a pod. Raises UsageError in the words of what failed."""
+    """Uid of a pod. Raises UsageError in the words of what failed, UndecidedError for what may pass."""
     url = f"https://{authority(env)}/api/v1/namespaces/{space}/pods/{name}"
     try:
         token = (account / "token").read_text(encoding="ascii").strip()
@@ -78,13 +79,27 @@ def uid_of(name: str, space: str, env: Mapping[str, str], account: Path) -> str:
         with opener.open(asked, timeout=TIMEOUT_S) as answer:
             return msgspec.json.decode(answer.read(MOST_BYTES), type=Pod).metadata.uid
     except urllib.error.HTTPError as error:
-        hint = (
-            "give its account the right to get pods" if error.code == 403 else "is the group being removed?"
-        )
-        raise UsageError(
-            f"the API server does not show the leader {name}: HTTP {error.code}: {hint}"
-        ) from None
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise UsageError(
+        raise refused(name, error.code) from None
+    except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError) as error:
+        kind = UndecidedError if may_pass(error) else UsageError
+        raise kind(
             f"the leader {name} cannot be asked for at the API server ({error}): which run this is stays open"
         ) from None
+
+
+def refused(name: str, code: int) -> TopocheckError:
+    """An answer that shows no pod."""
+    words = f"the API server does not show the leader {name}: HTTP {code}"
+    if code == 429 or code >= 500:
+        return UndecidedError(f"{words}: it has too much to do, or a part of it is away: start again")
+    hint = "give its account the right to get pods" if code == 403 else "is the group being removed?"
+    return UsageError(f"{words}: {hint}")
+
+
+def may_pass(error: Exception) -> bool:
+    """The server is away, or left in the middle. Files of the account and certificates stay as they are."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return False
+    away = (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException)
+    return isinstance(error, away)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from topocheck.errors import InternalError, UsageError
+from topocheck.errors import InternalError, UndecidedError, UsageError
 from topocheck.gather.alone import Alone
 from topocheck.gather.store import MOST_BYTES, Entry, Refused
 from topocheck.probes.node.child import Child, run_child
@@ -132,7 +132,8 @@ def ray_address(given: str | None, env: Mapping[str, str]) -> str:
 def gather_ray(address: str, run: str, timeout_s: float) -> View:
     """Ask every node that lives, within `timeout_s` and little more.
 
-    Raises UsageError where there is no cluster, and InternalError where Ray's client breaks.
+    Raises UsageError where there is no cluster, UndecidedError where nobody answers in time, InternalError
+    where Ray's client breaks.
     """
     command = [sys.executable, "-m", CLIENT, address, run, str(timeout_s)]
     try:
@@ -149,7 +150,7 @@ def parse_view(child: Child, address: str) -> View:
     for line in child.out.split(b"\n")[:-1]:  # what stands behind the last end of line was cut
         try:
             said = msgspec.json.decode(line, type=Cluster | Answer | Trouble)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # a library that writes past Python
         if isinstance(said, Trouble):
             raise UsageError(f"--ray-address {address}: {said.reason}")
@@ -161,7 +162,7 @@ def parse_view(child: Child, address: str) -> View:
     # One that was ended at its deadline is late and not broken.
     broke = f"Ray's client {child.ending}{': ' * bool(last)}{last}" if child.code else ""
     if cluster is None and child.code is None:
-        raise UsageError(f"--ray-address {address}: nobody answers there in time")
+        raise UndecidedError(f"--ray-address {address}: nobody answers there in time")
     if cluster is None:
         raise InternalError(broke or "Ray's client tells nothing of its nodes")
     return View(cluster, answers, broke)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from topocheck.errors import InputError
@@ -19,17 +19,22 @@ MOST_LOGS = 16
 MOST_BYTES = 16 << 20
 
 
-def start_logs(inputs: Sequence[InputReport]) -> tuple[list[tuple[str, InForce, StartUp]], list[str]]:
+def start_logs(
+    inputs: Sequence[InputReport], places: Mapping[str, str]
+) -> tuple[list[tuple[str, InForce, StartUp]], list[str]]:
     """What engines' logs say beside what was gathered, with their files, and notes on those left out.
 
-    A stream and a file inside another cannot be read again, and say nothing.
+    `places` says where those lie that do not lie under their names. A stream and a file inside another cannot
+    be read again, and say nothing.
     """
     found, notes = [], []
     for one in [each for each in inputs if each.kind in KINDS][:MOST_LOGS]:
-        if not Path(one.name).is_file():
+        place = places.get(one.name, one.name)
+        if not Path(place).is_file():
             continue
         try:
-            text = read_bytes(one.name, MOST_BYTES, "is larger than 16 MiB").decode("utf-8-sig", "replace")
+            data = read_bytes(place, MOST_BYTES, "is larger than 16 MiB", name=one.name)
+            text = data.decode("utf-8-sig", "replace")
             found.append((one.name, parse_in_force(text, one.name), parse_start_up(text)))
         except InputError as error:
             notes.append(f"left out of the record: {error}")

@@ -30,7 +30,8 @@ class Refused(NamedTuple):
 class Store(Protocol):
     """Entries, one verdict and one remark for each run.
 
-    All methods raise UsageError where the store cannot be used. Who is killed in the middle of one leaves it
+    All methods raise UsageError where the store cannot be used, and UndecidedError where it does not answer.
+    Who is killed in the middle of one leaves it
     done or not done, never half. A verdict is for ever; a remark is the last one that somebody made, is no
     verdict, and says to other gates what they would find themselves.
     """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 import msgspec
 
+from topocheck.render.embedded import digest_of
 from topocheck.render.words import say
 from topocheck.report import PolicyKey, Report, RuleReport
 
@@ -107,7 +107,7 @@ def _digests(report: Report) -> Iterator[tuple[str, str]]:
 def all_inputs(report: Report) -> str:
     """One digest over the digests and names of all inputs, in the lines that sha256sum writes."""
     lines = "".join(f"{one.digest.removeprefix('sha256:')}  {one.name}\n" for one in report.inputs)
-    return f"sha256:{hashlib.sha256(lines.encode(errors='surrogatepass')).hexdigest()}"
+    return digest_of(lines)
 
 
 def _families(rules: list[RuleReport]) -> Iterator[FamilyRow]:

@@ -20,6 +20,7 @@ from markupsafe import Markup, escape
 
 from topocheck.render import text
 from topocheck.render.boxes import PALETTE
+from topocheck.render.compiled import CompiledTemplates
 from topocheck.render.concern import Concern, Homes, anchor, concern, homes_of
 from topocheck.render.embedded import Embedded, embed, seal
 from topocheck.render.json_report import encodable
@@ -171,6 +172,7 @@ def _environment() -> Environment:
         autoescape=True,
         finalize=_safe,
         undefined=StrictUndefined,
+        bytecode_cache=CompiledTemplates(),
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -81,6 +81,8 @@ SECTION_WORDS: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "time, within the {limit} that are allowed (PP007).",
         "shares_beyond": "Stage {stage} carries most; the others wait for it for {imbalance} of all stages' "
         "time, more than the {limit} that are allowed (PP007).",
+        "shares_held": "What the stages hold is less even: {imbalance} by the same measure, more than the "
+        "{limit} that are allowed (PP007).",
         "shares_better": "More even: {line}",
         "stage_n": "stage {number}",
         "stage_holds": ("{count} layer{more}", "{count} layers{more}"),
@@ -93,6 +95,10 @@ SECTION_WORDS: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "times_prefill": "Time of one prefill microbatch from stage to stage",
         "times_decode": "Time of one decode microbatch from stage to stage",
         "times_of": "Bars of the boundaries",
+        "boundaries_left": (
+            "{count} more kind of boundary was not computed.",
+            "{count} more kinds of boundaries were not computed.",
+        ),
         "times_table": "Table of the stage boundaries",
         "crossing": "Boundary",
         "alike": "Alike",
@@ -117,7 +123,8 @@ SECTION_WORDS: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "record_link": "Record",
         "record": "Acceptance record",
         "record_said": "{known} of {total} single fields are filled by plan and evidence. Beside the others "
-        "stands what would fill them, as options of topocheck record, which keeps all of it in one file.",
+        "stands what would fill them, as options of topocheck record; topocheck verify --record takes what it "
+        "wrote.",
         "not_measured": "not measured",
         "record_engine": "Engine and model",
         "record_machines": "Mapping and machines",

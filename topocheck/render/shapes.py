@@ -200,7 +200,12 @@ def _legend(cells: dict[str, Cell]) -> Iterator[tuple[Cell, str]]:
         (text for text, cell in cells.items() if cell.kind == "nv"), key=lambda text: (len(text), text)
     )
     for text in reversed(bonded):
-        yield cells[text], say("link_nv", count=int(text[2:])) if text[2:].isdecimal() else say("link_nvs")
+        yield (
+            cells[text],
+            say("link_nv", count=int(text[2:]))
+            if text[2:].isdecimal() and len(text) < 8
+            else say("link_nvs"),
+        )
     for kind in KINDS:
         if kind in cells:
             yield cells[kind], say(f"link_{kind}")

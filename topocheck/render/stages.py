@@ -105,6 +105,8 @@ def _idle(stages: int, bubble: BubblePart) -> str:
 
 def _timeline(stages: int, bubble: BubblePart, place: int) -> tuple[Markup | None, str]:
     """The timeline of as many microbatches as there is room for, and what is not drawn."""
+    if stages > MOST_BLOCKS:  # also of a report that somebody else wrote: no time is lost over it
+        return None, say("timeline_none", stages=stages)
     shown = _drawn_microbatches(stages, bubble)
     try:
         pipeline = Pipeline(
@@ -140,10 +142,16 @@ def _slots(time: Fraction) -> str:
 def _shares_words(balance: BalancePart) -> str:
     """The balance in one sentence."""
     heaviest = max(balance.stages, key=lambda stage: stage.reads_bytes)
-    held = "shares_within" if balance.imbalance <= balance.limit else "shares_beyond"
+    even = balance.imbalance <= balance.limit
+    limit = f"{balance.limit:.1%}"
     words = say(
-        held, stage=heaviest.stage, imbalance=f"{balance.imbalance:.1%}", limit=f"{balance.limit:.1%}"
+        "shares_within" if even else "shares_beyond",
+        stage=heaviest.stage,
+        imbalance=f"{balance.imbalance:.1%}",
+        limit=limit,
     )
+    if even and balance.holds_imbalance > balance.limit:
+        words += f" {say('shares_held', imbalance=f'{balance.holds_imbalance:.1%}', limit=limit)}"
     return f"{words} {say('shares_better', line=balance.override)}" if balance.override else words
 
 
