@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from gate_node import view, waiting
 
-from topocheck.errors import UsageError
+from topocheck.errors import TopocheckError
 from topocheck.gate import Decision, pass_gate
 from topocheck.gather.configmap_store import ConfigMapStore
 from topocheck.gather.seal import sealed
@@ -60,7 +60,7 @@ def main() -> None:
         found = one(
             Path(account), port, int(node), int(nodes), timeout_s=float(timeout), broken="broken" in more
         )
-    except UsageError as error:
+    except TopocheckError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_code)
     sys.stdout.write(f"{found.by} {found.exit_code}\n")

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from real import require
 from shell import COMMAND, topocheck
 
-from topocheck.errors import UsageError
+from topocheck.errors import TopocheckError
 from topocheck.gather.configmap import Place
 from topocheck.gather.configmap_store import ConfigMapStore
 
@@ -124,7 +124,7 @@ def threads(
             found = one(
                 folder, port(server), node, nodes, timeout_s=timeout_s, patience_s=patience_s, pause=soon
             )
-        except UsageError:
+        except TopocheckError:
             return b""
         return b"" if found.exit_code not in (0, 1) else msgspec.json.encode(found)
 

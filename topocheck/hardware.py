@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from topocheck.snapshot import GpuShape, Hardware, LinkMatrix, NicShape, NvLink, PciNode, Snapshot
+from topocheck.snapshot import GpuShape, Hardware, LinkMatrix, NicShape, NvLink, PciNode
 
 if TYPE_CHECKING:  # 0.1 s of imports that only the graph itself needs
     import networkx as nx
@@ -336,19 +336,6 @@ class Shape:
             found.setdefault(link.kind, []).append(nic)
         kind = next((kind for kind in NEAREST_FIRST if kind in found), None)
         return None if kind is None else (kind, tuple(found[kind]))
-
-    def renumbered(self, snapshot: Snapshot, seen: Shape) -> Snapshot:
-        """A view whose hardware is `seen`, what it says of RDMA devices by this shape's ordinals of them."""
-        own = {nic.name: ordinal for ordinal, nic in enumerate(self.hardware.nics)}
-        places = [own.get(nic.name) for nic in seen.hardware.nics]
-        if places == list(range(len(places))):
-            return snapshot
-        nics = tuple(
-            replace(nic, nic=place)
-            for nic in snapshot.state.nics
-            if nic.nic < len(places) and (place := places[nic.nic]) is not None
-        )
-        return replace(snapshot, state=replace(snapshot.state, nics=nics))
 
     def peer(self, a: int, b: int) -> str | None:
         """Peer access of GPU a to GPU b: OK or the driver's reason; None if it was not asked."""

@@ -20,7 +20,7 @@ from topocheck.gpulist import GpuList, NicList
 from topocheck.hardware import Shape
 from topocheck.hostnames import HostNames
 from topocheck.likeness import look
-from topocheck.machine import Machine
+from topocheck.machine import Machine, renumbered
 from topocheck.merge import (
     join_coverage,
     join_hosts,
@@ -336,7 +336,7 @@ class Inventory:
         machine.nics = NicList(join_nics(tuple(machine.nics), snapshot.identity.nics))
         machine.sources += tuple(s.name for s in snapshot.sources if s.name not in machine.sources)
         if seen is not None and machine.shape is not None:
-            snapshot = machine.shape.renumbered(snapshot, seen)
+            snapshot = renumbered(snapshot, seen, machine.shape)
         self._common(index, snapshot, ties)
 
     def _merge_shape(self, machine: Machine, seen: Shape | None, ties: list[int], at: At | None) -> None:

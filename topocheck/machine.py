@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from topocheck.condition import NodeState
 from topocheck.hardware import Shape
 from topocheck.hostnames import names_of
@@ -22,11 +24,12 @@ from topocheck.snapshot import (
     NodeClaim,
     Observed,
     ProbeFault,
+    Snapshot,
     Software,
     Verbs,
 )
 
-__all__ = ["Machine"]
+__all__ = ["Machine", "renumbered"]
 
 NOTHING_KNOWN, NO_VERSIONS = Coverage(), Software()
 
@@ -117,3 +120,17 @@ class Machine:
             return f"GPU {ordinal}"
         gpu = self.gpus[ordinal]
         return gpu.uuid or gpu.bus or f"GPU {ordinal if gpu.nvml is None else gpu.nvml}"
+
+
+def renumbered(snapshot: Snapshot, seen: Shape, own: Shape) -> Snapshot:
+    """A view whose hardware is `seen`, what it says of RDMA devices by the machine's own ordinals of them."""
+    ordinals = {nic.name: ordinal for ordinal, nic in enumerate(own.hardware.nics)}
+    places = [ordinals.get(nic.name) for nic in seen.hardware.nics]
+    if places == list(range(len(places))):
+        return snapshot
+    nics = tuple(
+        replace(nic, nic=place)
+        for nic in snapshot.state.nics
+        if nic.nic < len(places) and (place := places[nic.nic]) is not None
+    )
+    return replace(snapshot, state=replace(snapshot.state, nics=nics))

@@ -123,8 +123,8 @@ SECTION_WORDS: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "record_link": "Record",
         "record": "Acceptance record",
         "record_said": "{known} of {total} single fields are filled by plan and evidence. Beside the others "
-        "stands what would fill them, as options of topocheck record; topocheck verify --record takes what it "
-        "wrote.",
+        "stands what would fill them, as options of topocheck record; topocheck verify --record takes what "
+        "that wrote.",
         "not_measured": "not measured",
         "record_engine": "Engine and model",
         "record_machines": "Mapping and machines",
