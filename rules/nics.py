@@ -118,8 +118,12 @@ def sets_of(placement: Placement) -> dict[int, NicSet]:
     found: dict[int, NicSet] = {}
     for alike in by_kind(placement, lambda node: filter_kind(placement, node)).values():
         own = set_of(placement, alike[0])
-        if own is not None:
-            found.update({id(node.machine): own for node in alike})
+        if own is None:
+            continue
+        # Nodes that are wired alike may have their NICs at other addresses: each shape is a set of its own.
+        views = {id(node.shape): node.shape for node in alike}
+        sets = {key: NicSet(shape, own.ordinals) for key, shape in views.items()}
+        found.update({id(node.machine): sets[id(node.shape)] for node in alike})
     return found
 
 

@@ -107,7 +107,7 @@ def bus(nic: NicShape) -> tuple[int, ...]:
 def rails_of(placement: Placement, node: Node) -> Rails | None:
     """Rails of a node; None where its NICs or their distances are not shown."""
     kept = placement.keep("rails", lambda _: dict[Hashable, Rails | None]())
-    kind = filter_kind(placement, node)
+    kind = filter_kind(placement, node), id(node.shape)  # the NICs are called by their addresses
     if kind not in kept:
         kept[kind] = find_rails(placement, node)
     return kept[kind]

@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from topocheck.snapshot import GpuShape, Hardware, LinkMatrix, NicShape, NvLink, PciNode
 
@@ -91,10 +90,20 @@ class Shape:
     def __init__(self, raw: bytes) -> None:
         """Decode the bytes of a snapshot's `hardware`. Raises msgspec.ValidationError on other bytes."""
         self.raw = raw
-        self.hardware = read_hardware(raw)
+        self.__dict__["hardware"] = read_hardware(raw)
         self.alike = self
-        """The first shape with the same hardware but for sizes of memory, of which drivers leave odd ones.
-        What joins the devices is worked out there, once for all."""
+        """The first shape wired alike (`topocheck.wiring`), where what joins devices is worked out."""
+
+    @cached_property
+    def hardware(self) -> Hardware:
+        """Its devices."""
+        return read_hardware(self.raw)
+
+    def take_after(self, alike: Shape) -> None:
+        """Answer by another shape that is wired alike; the own devices are decoded again if somebody asks."""
+        self.alike = alike
+        if alike is not self:
+            del self.__dict__["hardware"]
 
     @property
     def gpus(self) -> int:
@@ -110,11 +119,6 @@ class Shape:
     def spread(self) -> tuple[int | None, ...]:
         """The same; () where all GPUs have the same, whatever it is."""
         return () if None not in self.memory and len(set(self.memory)) == 1 else self.memory
-
-    def without_memory(self) -> bytes:
-        """The hardware without sizes of memory: equal for shapes whose devices are joined alike."""
-        gpus = tuple([replace(gpu, memory_bytes=None) for gpu in self.hardware.gpus])
-        return msgspec.json.encode(replace(self.hardware, gpus=gpus))
 
     @cached_property
     def models(self) -> frozenset[str | None]:
@@ -315,27 +319,28 @@ class Shape:
         known, key = self.alike.nearest_known, (gpu, names)
         if key not in known:
             known[key] = self._nearest_nics(gpu, names)
-        return known[key]
+        found = known[key]
+        return None if found is None else (found[0], tuple([self.hardware.nics[nic] for nic in found[1]]))
 
     @cached_property
-    def nearest_known(self) -> dict[tuple[int, frozenset[str] | None], Nearest | None]:
-        """What `nearest_nics` has answered so far, by GPU and by the devices that count."""
+    def nearest_known(self) -> dict[tuple[int, frozenset[str] | None], tuple[str, list[int]] | None]:
+        """What `nearest_nics` has answered, by GPU and by the devices that count: class and ordinals."""
         return {}
 
-    def _nearest_nics(self, gpu: int, among: frozenset[str] | None) -> Nearest | None:
+    def _nearest_nics(self, gpu: int, among: frozenset[str] | None) -> tuple[str, list[int]] | None:
         """The same, worked out."""
         if gpu >= self.gpus:
             return None
-        found: dict[str, list[NicShape]] = {}
+        found: dict[str, list[int]] = {}
         for ordinal, nic in enumerate(self.hardware.nics):
             if among is not None and nic.name not in among:
                 continue
             link = self.nic_link(gpu, ordinal)
             if link is None:
                 return None
-            found.setdefault(link.kind, []).append(nic)
+            found.setdefault(link.kind, []).append(ordinal)
         kind = next((kind for kind in NEAREST_FIRST if kind in found), None)
-        return None if kind is None else (kind, tuple(found[kind]))
+        return None if kind is None else (kind, found[kind])
 
     def peer(self, a: int, b: int) -> str | None:
         """Peer access of GPU a to GPU b: OK or the driver's reason; None if it was not asked."""

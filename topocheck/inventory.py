@@ -44,6 +44,7 @@ from topocheck.snapshot import (
     Snapshot,
     Software,
 )
+from topocheck.wiring import wiring_of
 
 if TYPE_CHECKING:  # it is made of inventories
     from topocheck.whereabouts import Whereabouts
@@ -84,7 +85,7 @@ class Inventory:
         self._shapes: dict[bytes, Shape] = {}
         self._by_raw: dict[int, tuple[msgspec.Raw, Shape]] = {}
         self._alike: dict[bytes, Shape] = {}
-        """Shapes by what is left without sizes of memory."""
+        """The first shape of each wiring."""
         self._environments: dict[bytes, tuple[bytes, ...]] = {}
         self._equal: dict[Hashable, Any] = {}
         self._uuids = array("q")
@@ -316,7 +317,7 @@ class Inventory:
         shape = self._shapes.get(raw)
         if shape is None:
             shape = self._shapes[raw] = Shape(raw)
-            shape.alike = self._alike.setdefault(shape.without_memory(), shape)
+            shape.take_after(self._alike.setdefault(wiring_of(shape.hardware), shape))
             if len(self._by_raw) < MOST_RAW:
                 self._by_raw[id(hardware)] = hardware, shape
         return shape

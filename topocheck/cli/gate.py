@@ -35,6 +35,7 @@ from topocheck.question import question
 
 __all__ = ["Asked", "gate", "gate_options", "passed"]
 
+NODES = click.IntRange(1, 1_000_000)
 TERMINATION_LOG = Path("/dev/termination-log")
 MOST_TERMINATION = 4096
 """Bytes that the kubelet keeps of a container's last words."""
@@ -87,17 +88,10 @@ def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Where gates meet: a folder that all nodes share, file:/shared/x; or ConfigMaps of the pod's"
             " namespace, k8s:, or of another, k8s:NAMESPACE.",
         ),
-        click.option(
-            "--ray", is_flag=True, help="Start one gate, beside the engine's driver: Ray asks its nodes."
-        ),
+        click.option("--ray", is_flag=True, help="One gate, by the engine's driver: Ray asks all its nodes."),
         click.option("--ray-address", metavar="ADDRESS", help="Ray cluster  [default: RAY_ADDRESS, auto]"),
         click.option("--run-id", metavar="ID", help="Id of this launch  [default: the launcher's]"),
-        click.option(
-            "--expect",
-            type=click.IntRange(1, 1_000_000),
-            metavar="N",
-            help="How many nodes take part  [default: the plan's, else the launcher's]",
-        ),
+        click.option("--expect", type=NODES, metavar="N", help="Nodes  [default: plan, launcher]"),
         click.option(
             "--timeout",
             type=click.FloatRange(min=1, max=86_400),

@@ -13,10 +13,13 @@ Objects, and texts, numbers, booleans and null that stand alone, stay what they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import accumulate, islice
-from operator import sub
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate, chain, count, islice
+from operator import attrgetter, itemgetter, sub
 from typing import Any
+
+import msgspec
 
 __all__ = ["in_columns", "in_rows"]
 
@@ -28,34 +31,62 @@ MOST_CHARACTERS = 1 << 30
 
 
 def in_columns(document: Any) -> list[Any]:
-    """The same document in columns."""
-    texts: dict[str, int] = {}
+    """The same document in columns; what JSON it is of is that of `msgspec.json.encode`.
+
+    A document of msgspec's types gives what its decoded JSON gives, without the objects of that.
+    """
+    texts: dict[str | None, int] = {None: -1}
     value = _columns(document, texts)
-    return [list(texts), value]
+    return [list(texts)[1:], value]
 
 
-def _columns(value: Any, texts: dict[str, int]) -> Any:
+def _columns(value: Any, texts: dict[str | None, int]) -> Any:
     """One value in columns; its texts in lists are noted."""
+    if isinstance(value, msgspec.Struct):
+        names = _names(type(value))
+        if names is None:
+            return _columns(msgspec.to_builtins(value), texts)
+        found = ((name, getattr(value, name)) for name in names)
+        return {name: _columns(item, texts) for name, item in found if item is not msgspec.UNSET}
     if isinstance(value, dict):
         return {key: _columns(item, texts) for key, item in value.items()}
-    return _column(value, texts) if isinstance(value, list) else value
+    return _column(value, texts) if isinstance(value, list | tuple) else value
 
 
-def _column(value: list[Any], texts: dict[str, int]) -> list[Any]:
-    """One list in columns."""
+def _column(value: Sequence[Any], texts: dict[str | None, int]) -> list[Any]:
+    """One list in columns; all that is done for each item of a long one is done by C code."""
     kinds = set(map(type, value))
     if kinds == {int}:
         return [NUMBERS, value[0], *map(sub, value[1:], value)]
     if kinds and kinds <= {str, NULL}:
-        places = [-1 if text is None else texts.setdefault(text, len(texts)) for text in value]
-        return [TEXTS, _columns(places, texts)]
-    if kinds == {list}:
-        joined = [item for row in value for item in row]
+        fresh = [text for text in dict.fromkeys(value) if text not in texts]
+        texts.update(zip(fresh, count(len(texts) - 1)))  # noqa: B905  without end
+        return [TEXTS, _columns(list(map(texts.__getitem__, value)), texts)]
+    if kinds and kinds <= {list, tuple}:
+        joined = list(chain.from_iterable(value))
         return [JOINED, _columns(list(map(len, value)), texts), _columns(joined, texts)]
-    if kinds == {dict} and value[0] and len({tuple(row) for row in value}) == 1:
+    if kinds == {dict} and value[0] and len(set(map(tuple, value))) == 1:
         keys = list(value[0])
-        return [TABLE, keys, *(_columns([row[key] for row in value], texts) for key in keys)]
+        return [TABLE, keys, *(_columns(list(map(itemgetter(key), value)), texts) for key in keys)]
+    if any(issubclass(kind, msgspec.Struct) for kind in kinds):
+        return _structs(value, kinds, texts)
     return [ITEMS, *(_columns(item, texts) for item in value)]
+
+
+def _structs(value: Sequence[Any], kinds: set[type], texts: dict[str | None, int]) -> list[Any]:
+    """One list with typed rows in columns."""
+    names = _names(next(iter(kinds))) if len(kinds) == 1 else None
+    if not names or any(type(getattr(value[0], name)) is msgspec.UnsetType for name in names):
+        return _column(msgspec.to_builtins(value), texts)
+    return [TABLE, list(names), *(_columns(list(map(attrgetter(name), value)), texts) for name in names)]
+
+
+@cache
+def _names(kind: type[msgspec.Struct]) -> tuple[str, ...] | None:
+    """Keys that a type has in JSON, if they are its own names and all are always there, else None."""
+    config = kind.__struct_config__
+    plain = config.tag is None and not config.array_like and not config.omit_defaults
+    return kind.__struct_fields__ if plain and kind.__struct_encode_fields__ == kind.__struct_fields__ else None
 
 
 def in_rows(columns: Any) -> Any:
