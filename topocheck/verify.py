@@ -8,6 +8,7 @@ give stands.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -55,6 +56,8 @@ class RuleResult:
     undecided: int = 0
     """Subjects with missing evidence that no error decides already, failed ones with a warning included."""
     findings: list[Finding] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    """Where the subject of each raised finding stands among its like: which are alike does not order them."""
     gaps: list[Gap] = field(default_factory=list)
     basis: Basis | None = None
     reason: str = ""
@@ -110,7 +113,8 @@ def run_rule(
             judge(result, inquiry, members)
     except BREAKS as error:  # a rule that breaks is reported by name, whatever broke
         result.reason, result.broke = result.reason or spell(error), True
-    result.findings = one_of_each(result.findings)
+    order = sorted(range(len(result.findings)), key=result.places.__getitem__)
+    result.findings = one_of_each(result.findings[number] for number in order)
     result.verdict = fold(result)
     if result.verdict == "unknown" and not result.unknown:
         result.reason = "there was nothing to look at"
@@ -192,8 +196,18 @@ def accuse(result: RuleResult, inquiry: Inquiry, findings: list[Finding], member
         weight = 1 if place else 1 + max(0, len(members) - told)
         for part in parts:
             result.findings.append(replace(part, count=(part.count or 0) * weight) if weight > 1 else part)
+            result.places.append(place_of(member))
         severe = severe and any(part.counts and severity_in(policy, rule, part) == "error" for part in parts)
     return severe
+
+
+def place_of(member: Any) -> int:
+    """Number of a subject, or of its node or first rank; what has none comes last."""
+    node, ranks = getattr(member, "node", None), getattr(member, "ranks", None)
+    index = getattr(member, "index", None) if node is None else node.index
+    if isinstance(index, int):
+        return index
+    return ranks[0] if ranks else sys.maxsize
 
 
 def standing(finding: Finding, placement: Placement, members: Sequence[Any]) -> Finding:
