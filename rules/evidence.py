@@ -148,7 +148,8 @@ def sources_agree(ask: Ask, node: Node) -> Iterator[Finding]:
     if machine.conflicts:
         told = machine.conflicts[0]
         others = len(machine.conflicts) - 1
-        more = f" ({others} more facts differ)" if others else ""
+        what = "fact differs" if others == 1 else "facts differ"
+        more = f" ({others} more {what})" if others else ""
         yield Finding(
             message=f"{told.about} on {node}: one source says {told.values[0]}, "
             f"another {told.values[1]}{more}",

@@ -166,7 +166,8 @@ def boundary_keeps_its_rail(ask: Ask, crossing: Crossing) -> Iterator[Finding]:
     if rest:
         changes += predicted(ask, crossing, crossing.a, crossing.b, rest)
     if changes:
-        more = f" and {len(changes) - 1} more pairs likewise" if len(changes) > 1 else ""
+        count = len(changes) - 1
+        more = f" and {count} more pair{'s' * (count > 1)} likewise" if count else ""
         yield Finding(
             message=f"stage boundary {crossing} changes rails: {changes[0].words}{more}. Such traffic "
             "climbs to the spine switches; on one rail it stays below a leaf",

@@ -188,7 +188,8 @@ def unusable(
     name, fault = next(iter(faults.items()))
     chosen = setting is not None and index is not None
     how = f"{setting} on" if chosen else f"no {INDEX} is set on"
-    others = f" (as of {len(faults) - 1} more ports)" if len(faults) > 1 else ""
+    more = len(faults) - 1
+    others = f" (as of {more} more port{'s' * (more > 1)})" if more else ""
     taken = "" if chosen else ", which NCCL takes,"
     right = {
         port: first(map(str, usable(table)), 3) for port, table in ports.roce.items() if table is not None

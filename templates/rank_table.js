@@ -42,6 +42,7 @@ function listOf(value, texts) {
   }
   if (kind === 3) return [...unstep(value.slice(1))];
   if (kind === 4) return listOf(first, texts).map((place) => (place < 0 ? null : texts[place]));
+  if (kind === 5) return Array(rest[0]).fill(first);
   return value.slice(1).map((item) => listOf(item, texts));
 }
 

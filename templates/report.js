@@ -120,7 +120,7 @@ function follow() {
   const target = name ? document.getElementById(name) : null;
   if (!target) return;
   if (target.closest(".out")) resetFilter();
-  for (const details of target.querySelectorAll("details")) details.open = true;
+  for (const details of target.querySelectorAll("details:not(.about)")) details.open = true;
   target.scrollIntoView();
 }
 
@@ -130,5 +130,5 @@ filter.hidden = false;
 // The filter of the page without script asks less: this one stands for both.
 document.querySelector(".checklist > .filter")?.setAttribute("hidden", "");
 addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("main details")) details.open = true;
+  for (const details of document.querySelectorAll("main details:not(.about)")) details.open = true;
 });

@@ -27,15 +27,15 @@ Legend:
 
 def snapshot(node: int, **changes: Any) -> dict[str, Any]:
     """One node of the healthy job: four GPUs on NVSwitch, two active ports, a claim for each rank."""
-    name = changes.pop("name", f"node-{'abcdefgh'[node]}")
+    name = changes.pop("name", None) or f"node-{'abcdefgh'[node]}"
     return {
         "schema": "topocheck.snapshot/1",
         "coverage": {"gpus": "all", "links": "all", "nics": "all", "ranks": "all"},
         "identity": {
-            "host": {"name": name, "boot_id": f"6f0c1a52-8d3e-4b7a-9c11-0000000000{node:02d}"},
+            "host": {"name": name, "boot_id": f"6f0c1a52-8d3e-4b7a-9c11-{node:012d}"},
             "gpus": [
                 {
-                    "uuid": f"GPU-1b2c3d4e-5f60-7182-93a4-00000000{node:02d}{gpu:02d}",
+                    "uuid": f"GPU-1b2c3d4e-5f60-7182-93a4-{node:010d}{gpu:02d}",
                     "bus": f"0000:{0x21 + 0x20 * gpu:02x}:00.0",
                     "nvml": gpu,
                     "scope": "host",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,6 +13,7 @@ from evidence import PLAN, snapshot, stream
 from shell import topocheck
 
 from topocheck.cli.main import run
+from topocheck.render.embedded import digest_of
 
 AT = "2026-01-31T12:00:00Z"
 POLICY = "policy: {severity: {NV001: warning}}\n"
@@ -129,6 +131,50 @@ def test_a_packed_page_of_a_real_run_is_checked_as_a_plain_one(
     assert checked(capfd, "r.html", "nodes")[0] == 0
     assert run(["report", "show", "--json", "r.html"]) == 0
     assert capfd.readouterr().out == Path("r.json").read_text()
+
+
+def big(job: Path) -> None:
+    """A job of 520 ranks on 130 nodes in place of the small one, with the boot ids and UUIDs of all."""
+    (job / "plan.yaml").write_text("engine: vllm\nparallel: {tensor: 4, pipeline: 130}\nnodes: 130\n")
+    for node in range(130):
+        made = snapshot(node, name=f"node-{node:03d}")
+        for claim in made["ranks"]:
+            claim["size"] = 520
+        (job / "nodes" / f"{node}.jsonl").write_text(stream(made))
+
+
+@pytest.mark.parametrize("options", [[], ["--html-identities"]])
+def test_a_page_without_identities_says_so_and_is_checked_like_any_other(
+    job: Path, capfd: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    big(job)
+    files = ["--html", "r.html", "--json", "r.json"]
+    verified("--plan", "plan.yaml", *files, *options, "nodes")
+    code, found, last = checked(capfd, "r.html", "nodes")
+    assert (code, last) == (0, "SAME: r.html is what it was"), found
+    assert "page is what its report renders to, byte for byte" in found
+    assert "verdict is again" in found
+    run(["report", "show", "--json", "r.html"])
+    shown = capfd.readouterr().out
+    page, whole = (job / "r.html").read_text(), (job / "r.json").read_text()
+    assert f'the report has the digest <code class="digest">{digest_of(shown)}</code>' in page
+    assert "This page holds the report for programs too, without boot ids and GUIDs" in page
+    assert digest_of(shown) != digest_of(whole)
+    boot, uuids = "6f0c1a52-8d3e-4b7a-9c11", "GPU-1b2c3d4e"
+    assert (boot in shown, boot in whole) == (False, True)
+    assert len(set(re.findall(f"{uuids}[-0-9a-f]*", whole))) == 520
+    assert (len(set(re.findall(f"{uuids}[-0-9a-f]*", shown))) == 520) == bool(options)
+
+
+def test_a_changed_digit_of_the_evidence_of_a_big_job_is_found(
+    job: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    big(job)
+    verified("--plan", "plan.yaml", "--html", "r.html", "nodes")
+    path = job / "nodes" / "129.jsonl"
+    path.write_text(path.read_text().replace("400.0", "200.0"))
+    code, _, last = checked(capfd, "r.html", "nodes")
+    assert (code, "input nodes/129.jsonl is changed" in last) == (1, True)
 
 
 def test_the_verdict_follows_again_from_the_same_evidence_wherever_it_lies(

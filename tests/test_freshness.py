@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from build import AT, answer, report, text_of
+from build import AT, TWO, answer, report, text_of
 from hypothesis import given
 from hypothesis import strategies as st
 from made_evidence import ASKED, taken
 from shell import topocheck
 
-from topocheck.freshness import age_seconds
+from topocheck.freshness import age_seconds, oldest_and_newest
 
 
 def test_a_stale_node_is_absent_to_all_other_rules() -> None:
@@ -80,3 +80,26 @@ def test_a_duration_that_is_none_is_one_sentence(words: str, tmp_path: Path) -> 
     ran = topocheck("verify", "--plan", tmp_path / "plan.yaml", f"--max-age={words}", tmp_path)
     assert ran.code == 2
     assert "expected a time such as 90s, 10m, 2h or 1d" in ran.last
+
+
+def test_the_report_says_from_when_the_evidence_that_counts_is(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(TWO)
+    for asked, oldest in (((), "2026-02-20T00:00:00Z"), (("--max-age", "1h"), "2026-02-28T23:59:00Z")):
+        views = taken(at="2026-02-20T02:00:00+02:00")
+        stdin = "".join(f"{msgspec.json.encode(view).decode()}\n" for view in views)
+        words = ["--plan", str(tmp_path / "plan.yaml"), "--at", AT, *asked, "--json", "-", "-"]
+        found = json.loads(topocheck("verify", *words, stdin=stdin).out)
+        assert (found["evidence_from"], found["evidence_to"]) == (oldest, "2026-02-28T23:59:00Z")
+
+
+@given(st.lists(st.none() | st.text(max_size=30) | st.datetimes().map(lambda time: f"{time.isoformat()}Z")))
+def test_the_oldest_and_the_newest_of_any_times_are_in_order(times: list[str | None]) -> None:
+    found = oldest_and_newest(times)
+    assert (found is None) == (not any(age_seconds(time, AT) is not None for time in times))
+    assert found is None or found[0] <= found[1]
+
+
+def test_times_of_other_zones_are_held_against_each_other() -> None:
+    times = ["2026-01-31T12:00:00+02:00", None, "soon", "2026-01-31T11:30:00Z", "2026-01-31T09:59:59Z"]
+    assert oldest_and_newest(times) == ("2026-01-31T09:59:59Z", "2026-01-31T11:30:00Z")
+    assert oldest_and_newest(["0001-01-01T00:00:00+23:59", "2026-01-31"]) is None

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topocheck.render.columns import MOST_CHARACTERS, in_columns, in_rows
+from topocheck.report import Report
 
 ROWS = [{"rank": rank, "node": f"q{rank // 4}", "layers": [rank, 4]} for rank in range(8)]
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -41,6 +42,14 @@ def test_any_document_comes_back_as_it_was(value: Any) -> None:
         [{}],
         [{}, {}],
         [True, 1],
+        [True] * 9,
+        [None] * 9,
+        ["a"] * 9,
+        [7] * 9,
+        [1.0] * 9,
+        [0.0, -0.0] * 9,
+        [*["a"] * 9, None],
+        [1, 1, 1, 1, 1, True],
         [1, 1.0],
         [None, "a", None],
         [{"a": 1}, {"b": 1}],
@@ -61,9 +70,47 @@ def test_like_rows_become_columns_and_texts_stand_once() -> None:
     assert len(columns) == 3
 
 
-def test_a_report_comes_back_as_it_was() -> None:
-    plain = msgspec.to_builtins(sample_report.swept(252, marked=[3]))
-    assert through(plain) == plain
+@pytest.mark.parametrize(
+    "report", [sample_report.swept(252, marked=[3]), sample_report.split_group(), sample_report.healthy()]
+)
+def test_a_report_comes_back_as_it_was_and_is_packed_as_its_json_is(report: Report) -> None:
+    plain = msgspec.json.decode(msgspec.json.encode(report))
+    assert through(report) == plain
+    assert in_columns(report) == in_columns(plain)
+
+
+class Step(msgspec.Struct, tag="step"):
+    name: str
+    ranks: tuple[int, ...] = ()
+
+
+class Part(msgspec.Struct):
+    name: str
+    steps: list[Step] = []
+    more: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Short(msgspec.Struct, omit_defaults=True, rename="upper"):
+    name: str = ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [Part("a"), Part("b", more=1)],
+        [Part("b", more=1), Part("a")],
+        [Part("a", [Step("x", (1, 2))]), None],
+        [Step("x"), Step("y", (1,))],
+        [Short(), Short("a")],
+        {"a": Short("b"), "b": (Part("a"), Step("c"))},
+        Part("a", [Step("x")], 2),
+        [((1, 2), [3]), ()],
+    ],
+)
+def test_typed_rows_are_packed_as_their_json_is(value: Any) -> None:
+    plain = msgspec.json.decode(msgspec.json.encode(value))
+    assert in_columns(value) == in_columns(plain)
+    assert through(value) == plain
 
 
 @pytest.mark.parametrize(
@@ -87,6 +134,10 @@ def test_a_report_comes_back_as_it_was() -> None:
         [[], [2, [3, 1], [3, 1, 1]]],
         [[], [2, [3, -1, 3], [3, 1]]],
         [[], [3]],
+        [[], [5, 1, 0]],
+        [[], [5, 1, -1]],
+        [[], [5, 1, True]],
+        [[], [5, [], 2]],
         [[], [3, "1"]],
         [[], [3, True]],
     ],
@@ -102,6 +153,10 @@ def test_a_few_bytes_do_not_repeat_without_end() -> None:
         in_rows([[long], [4, [3, *[0] * 1001]]])
     with pytest.raises(ValueError, match="without end"):
         in_rows([[], [1, [long], [3, *[0] * 1001]]])
+    with pytest.raises(ValueError, match="without end"):
+        in_rows([[], [5, None, 10**15]])
+    with pytest.raises(ValueError, match="without end"):
+        in_rows([[], [5, long, 1001]])
 
 
 @settings(max_examples=200, deadline=None)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from topocheck.render import html, json_report
 from topocheck.render.embedded import Embedded, NotWholeError, embed, find, seal_of, unpack
+from topocheck.render.lean import lean
 from topocheck.report import Report
 
 SAMPLES = {
@@ -49,7 +50,7 @@ def test_the_page_is_what_the_report_in_it_renders_to(report: Report) -> None:
 
 
 def test_a_small_report_is_plain_json_for_any_reader_and_a_large_one_is_packed() -> None:
-    small, large = embed(SAMPLES["split"]), embed(SAMPLES["large"])
+    small, large = (embed(*json_report.encoded(SAMPLES[name])) for name in ("split", "large"))
     assert (small.coding, large.coding) == ("json", "columns")
     assert json.loads(small.text) == json.loads(json_report.render(SAMPLES["split"]))
     assert isinstance(json.loads(large.text), str)
@@ -69,6 +70,14 @@ def test_no_text_ends_the_element_or_begins_another(text: str) -> None:
 def test_the_digest_stands_on_the_page_for_people_too() -> None:
     page = html.render(SAMPLES["split"])
     assert page.count(find(page).digest) == 2
+
+
+def test_a_page_without_identities_does_not_say_that_it_holds_all() -> None:
+    whole, short = "This page holds the whole report", "without boot ids and GUIDs"
+    large = sample_report.swept(80, marked=[3])
+    for report, held in ((SAMPLES["split"], whole), (lean(large), short), (lean(large, uuids=True), short)):
+        page = html.render(report)
+        assert (whole in page, short in page) == (held == whole, held == short)
 
 
 def test_the_last_line_is_the_digest_of_all_before_it() -> None:
@@ -129,7 +138,7 @@ def test_a_packed_report_that_is_damaged_is_refused(text: str) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**9), st.integers(0, 127))
 def test_any_changed_character_of_a_packed_report_is_seen(place: int, code: int) -> None:
-    block = embed(SAMPLES["large"])
+    block = embed(*json_report.encoded(SAMPLES["large"]))
     at = place % len(block.text)
     text = block.text[:at] + chr(code) + block.text[at + 1 :]
     try:

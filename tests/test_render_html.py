@@ -157,6 +157,25 @@ def test_the_page_says_what_a_reader_needs() -> None:
         assert expected in shown
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "said"),
+    [
+        (
+            "2031-03-04T04:00:00Z",
+            "2031-03-04T05:00:00Z",
+            "from 2031-03-04T04:00:00Z to 2031-03-04T05:00:00Z,",
+        ),
+        ("2031-03-04T04:00:00Z", "2031-03-04T04:00:00Z", "Evidence taken at 2031-03-04T04:00:00Z,"),
+        (None, None, "When the evidence was taken is not shown."),
+    ],
+)
+def test_the_head_says_from_when_the_evidence_is(first: str | None, last: str | None, said: str) -> None:
+    made = msgspec.structs.replace(sample_report.healthy(), evidence_from=first, evidence_to=last)
+    shown = words(html.render(made))
+    assert said in shown
+    assert "Ages held against 2031-03-04T05:06:07Z" in shown
+
+
 def test_a_verdict_has_a_word_and_a_mark_beside_its_colour() -> None:
     shown = words(html.render(sample_report.split_group()))
     assert "✗ FAIL" in shown
@@ -241,23 +260,23 @@ def test_marked_ranks_are_listed_before_others() -> None:
 
 
 def test_a_flood_stays_below_five_megabytes() -> None:
+    # A little more of each than the page shows: all of it is also encoded, and must fit in memory.
     long = "x" * 5_000
-    finding = sample_report.finding(long, fix=long, evidence=[Evidence(source=long, fact=long)] * 50)
+    finding = sample_report.finding(long, fix=long, evidence=[Evidence(source=long, fact=long)] * 10)
     rules = [
-        sample_report.failed(sample_report.by_id(rule[0]), [finding] * 100)
-        for rule in sample_report.CATALOGUE
+        sample_report.failed(sample_report.by_id(rule[0]), [finding] * 6) for rule in sample_report.CATALOGUE
     ]
     made = sample_report.report(long, rules, verdict="fail", reason="findings")
     placement = sample_report.hostile(long).placement
     assert placement is not None
-    flood = msgspec.structs.replace(placement, world=5_000, ranks=placement.ranks[:1] * 5_000)
-    entry = InputReport(name=long, kind=long, digest=long, hosts=[long] * 99, notes=[long] * 99)
-    changes = {"inputs": [entry] * 5_000, "notes": [long] * 5_000, "placement": flood}
+    flood = msgspec.structs.replace(placement, world=600, ranks=placement.ranks[:1] * 600)
+    entry = InputReport(name=long, kind=long, digest=long, hosts=[long] * 10, notes=[long] * 10)
+    changes = {"inputs": [entry] * 300, "notes": [long] * 300, "placement": flood}
     # What the page itself shows: the report that it holds is as large as the report is.
     text = html.render(msgspec.structs.replace(made, **changes), Embedded("json", "", "{}"))
     assert len(text.encode()) < 5_000_000
-    assert "100 of 2000 findings are shown" in words(text)
-    assert "256 of 5000 inputs are shown" in words(text)
+    assert "100 of 120 findings are shown" in words(text)
+    assert "256 of 300 inputs are shown" in words(text)
 
 
 def test_names_of_one_gpu_by_uuid_and_by_bus_are_no_contradiction() -> None:

@@ -11,6 +11,7 @@ from topocheck.baseline import Baseline
 from topocheck.checklist import Gate, build_report
 from topocheck.claims import claimed_size, united
 from topocheck.errors import UsageError
+from topocheck.freshness import oldest_and_newest
 from topocheck.inputfile import digest_of
 from topocheck.inventory import Inventory
 from topocheck.origin import Origin
@@ -94,7 +95,7 @@ def answer(
                     f"--record {declared.record.name}: a record is of one world, and the job has several"
                 )
             report = worlds_report(judgement, inputs, at=at, gate=gate, whole=whole, terms=terms)
-            return of_one_job(msgspec.structs.replace(report, audit=asked), declared.baseline)
+            return of_one_job(finished(report, asked, inventory), declared.baseline)
     inventory.claims = united(inventory.claims)
     placement = place(plan, inventory, origin)
     results = run_rules(rules, placement, terms)
@@ -106,7 +107,14 @@ def answer(
     report = build_report(placement, results, inputs, at=at, gate=gate, terms=terms)
     if whole:
         report = shown(report, placement, results, inventory, logs=logs, notes=notes, kept=declared.record)
-    return of_one_job(msgspec.structs.replace(report, audit=asked), declared.baseline)
+    return of_one_job(finished(report, asked, inventory), declared.baseline)
+
+
+def finished(report: Report, asked: AuditReport | None, inventory: Inventory) -> Report:
+    """The report with what was asked, and from when the evidence is."""
+    distinct = {taken for machine in inventory.machines for taken in machine.taken}
+    oldest, newest = oldest_and_newest(at for _, at in distinct) or (None, None)
+    return msgspec.structs.replace(report, audit=asked, evidence_from=oldest, evidence_to=newest)
 
 
 def audit_report(declared: Declared, plan: Plan) -> AuditReport:

@@ -55,7 +55,8 @@ def numbered_twice(placement: Placement, odds: Sequence[Odd]) -> Finding:
     engine = placement.facts.engine.title
     used = odd.other_variable if goes_by_other(reads(placement), odd) else odd.variable
     claims = ", and the ranks claimed here are the other ones" if used != odd.variable else ""
-    more = f" ({len(odds) - 1} more numbers differ)" if len(odds) > 1 else ""
+    what = "number differs" if len(odds) == 2 else "numbers differ"
+    more = f" ({len(odds) - 1} more {what})" if len(odds) > 1 else ""
     return Finding(
         message=f"two launchers number the processes: {odd.variable} is {odd.value} ({title_of(odd.family)}) "
         f"and {odd.other_variable} is {odd.other_value} ({title_of(odd.other_family)}) in a process on {host}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 
 from topocheck.plan import Expect
 from topocheck.snapshot import Snapshot
 
-__all__ = ["Admission", "Stale", "age_seconds"]
+__all__ = ["Admission", "Stale", "age_seconds", "oldest_and_newest"]
 
 NOTHING = Expect()
 AHEAD_S = 60.0
@@ -67,6 +68,24 @@ def age_seconds(taken_at: str | None, now: str) -> float | None:
         taken = datetime.fromisoformat((taken_at or "").replace("Z", "+00:00"))
         return (datetime.fromisoformat(now.replace("Z", "+00:00")) - taken).total_seconds()
     except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def oldest_and_newest(times: Iterable[str | None]) -> tuple[str, str] | None:
+    """The first and the last of some RFC 3339 times, as whole seconds of UTC; None if none of them is one."""
+    found = [moment for moment in map(utc_of, set(times)) if moment is not None]
+    if not found:
+        return None
+    oldest, newest = (each.isoformat(timespec="seconds")[:19] + "Z" for each in (min(found), max(found)))
+    return oldest, newest
+
+
+def utc_of(time: str | None) -> datetime | None:
+    """An RFC 3339 time in UTC; None if it is none, has no zone, or its zone leads out of the calendar."""
+    try:
+        given = datetime.fromisoformat((time or "").replace("Z", "+00:00"))
+        return None if given.tzinfo is None else given.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
         return None
 
 

@@ -1,4 +1,4 @@
-"""The page of a rule: what `topocheck explain` prints.
+"""The page of a rule: what `topocheck explain` prints, and what the HTML report folds in.
 
 Each family of rules has a page beside its module, of the same stem (`rules/tensor.py`, `rules/tensor.md`),
 with one section a rule. Rules of other packages have theirs beside their own modules in the same way.
@@ -6,18 +6,20 @@ with one section a rule. Rules of other packages have theirs beside their own mo
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topocheck.errors import InternalError
-from topocheck.rule import Rule
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what renders reads pages and knows no rules
     from importlib.abc import Traversable
 
-__all__ = ["HEADINGS", "page", "sections"]
+    from topocheck.rule import Rule
+
+__all__ = ["HEADINGS", "own_pages", "page", "parts", "sections"]
 
 HEADINGS = (
     "What it checks",
@@ -47,6 +49,19 @@ def page(rule: Rule[Any]) -> str:
     return found
 
 
+@cache
+def own_pages() -> dict[str, str]:
+    """Sections of topocheck's own rules by id, without a look at the rules. Raises InternalError."""
+    folder = files("topocheck").joinpath("rules")
+    try:
+        texts = [
+            entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".md")
+        ]
+    except (OSError, ValueError) as error:
+        raise InternalError(f"the pages of the rules cannot be read: {error}") from error
+    return {name: section for text in texts for name, section in sections(text).items()}
+
+
 def folder_of(module: str) -> Traversable:
     """Folder that a module lies in. Raises ValueError, ModuleNotFoundError if it lies in none."""
     package = module.rpartition(".")[0]
@@ -56,6 +71,13 @@ def folder_of(module: str) -> Traversable:
     if spec is None or spec.origin is None:
         raise ValueError(module)
     return Path(spec.origin).parent
+
+
+def parts(section: str) -> dict[str, str]:
+    """Text of a section under each of its headings, in their order."""
+    _, *told = f"\n{section}".split("\n### ")
+    cut = [part.partition("\n") for part in told]
+    return {heading.strip(): text.strip() for heading, _, text in cut}
 
 
 def sections(text: str) -> dict[str, str]:

@@ -306,6 +306,10 @@ class Report(Part, frozen=True, kw_only=True):
     """topocheck and its version."""
     at: str
     """The `now` that ages and expiries were held against, RFC 3339."""
+    evidence_from: str | None = None
+    """When the oldest evidence that counts was taken, RFC 3339; null where no evidence shows its time."""
+    evidence_to: str | None = None
+    """When the newest was taken; evidence that does not show its time may be older or newer."""
     verdict: Outcome
     """pass: gate open; fail: gate shut by a finding; unknown: not decided."""
     exit_code: int

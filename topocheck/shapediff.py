@@ -26,7 +26,7 @@ def differences(usual: Shape, odd: Shape) -> list[str]:
     told = [*_gpus(usual, odd), *_links(usual, odd), *_nics(usual, odd), *_near(usual, odd)]
     told = told or list(_details(usual, odd))
     more = len(told) - MOST
-    return told[:MOST] + ([f"and {more} more differences"] if more > 0 else [])
+    return told[:MOST] + ([f"and {more} more difference{'s' * (more > 1)}"] if more > 0 else [])
 
 
 def _gpus(usual: Shape, odd: Shape) -> Iterator[str]:

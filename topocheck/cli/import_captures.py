@@ -89,5 +89,6 @@ def told(file: Argument, reading: Reading, snapshots: Sequence[FullSnapshot]) ->
     )
     for note in reading.notes[:MOST_NOTES]:
         yield f"  {spell(note.line, note.kind, note.text)}"
-    if len(reading.notes) > MOST_NOTES:
-        yield f"  and {len(reading.notes) - MOST_NOTES} more notes"
+    more = len(reading.notes) - MOST_NOTES
+    if more > 0:
+        yield f"  and {more} more note{'s' * (more > 1)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import secrets
 import sys
@@ -66,10 +67,15 @@ def write_outputs(
 ) -> None:
     """Write every output that was asked for; the last line on stderr is always the verdict."""
     for name, path in paths.items():
+        gc.disable()  # a report has no cycles: collecting it again and again only costs
+        try:
+            text = rendered(report, name, uuids=uuids)
+        finally:
+            gc.enable()
         if path == "-":
-            show(rendered(report, name, uuids=uuids), exact=True)
+            show(text, exact=True)
         else:
-            write_file(Path(path), rendered(report, name, uuids=uuids))
+            write_file(Path(path), text)
     if "-" not in paths.values():
         from topocheck.render import terminal  # noqa: PLC0415 - only where it is shown
 

@@ -33,7 +33,7 @@ def words(one: Declared, most: int | None) -> Iterator[str]:
     yield from rank_lines(world, ranks)
     left = world.world - len(ranks)
     if left:
-        yield f"... and {left} more ranks; --all shows them"
+        yield f"... and {left} more rank{'s' * (left > 1)}; --all shows {'them' if left > 1 else 'it'}"
     yield ""
     yield from group_lines(world.groups, one.nodes)
 

@@ -222,8 +222,9 @@ def table(stages: Sequence[StageWaits]) -> Iterator[str]:
             ms(stage.window_ns),
         )
         yield "  ".join(cells)
-    if len(stages) > MOST_SHOWN:
-        yield f"... and {len(stages) - MOST_SHOWN} more stages; --json has them all"
+    more = len(stages) - MOST_SHOWN
+    if more > 0:
+        yield f"... and {more} more stage{'s' * (more > 1)}; --json has them all"
 
 
 def finding_words(finding: WaitFinding) -> Iterator[str]:

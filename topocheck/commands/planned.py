@@ -65,8 +65,9 @@ def _named(launch: Launch) -> Iterator[str]:
     unknown += launch.unknown
     for flag in unknown[:MOST_SHOWN]:
         yield f"not used, and its meaning not guessed: {flag}"
-    if len(unknown) > MOST_SHOWN:
-        yield f"not used: {len(unknown) - MOST_SHOWN} further flags"
+    more = len(unknown) - MOST_SHOWN
+    if more > 0:
+        yield f"not used: {more} further flag{'s' * (more > 1)}"
 
 
 def _model_flags(launch: Launch, plan: Plan) -> Iterator[str]:

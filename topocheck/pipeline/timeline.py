@@ -86,8 +86,9 @@ def text(run: Run, spell: Callable[[Fraction], str], width: int = 80) -> Iterato
     if any(map(str.isdigit, "".join(lines))):
         signs.append("number: microbatch" if run.pipeline.chunks == 1 else "number: microbatch.chunk")
     yield ", ".join(signs)
-    if len(run.rows) > MOST_ROWS:
-        yield f"... and {len(run.rows) - MOST_ROWS} more stages"
+    more = len(run.rows) - MOST_ROWS
+    if more > 0:
+        yield f"... and {more} more stage{'s' * (more > 1)}"
 
 
 def _even(run: Run, columns: int) -> int:

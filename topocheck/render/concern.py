@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -44,14 +45,14 @@ class Homes(msgspec.Struct, frozen=True):
 def homes_of(placements: Iterable[PlacementReport]) -> Homes:
     """Homes of all ranks; where several worlds number them alike, those of the first."""
     node_of: dict[int, str] = {}
-    ranks_on: dict[str, list[int]] = {}
+    ranks_on: defaultdict[str, list[int]] = defaultdict(list)
     for placement in placements:
         for node in placement.nodes:
             ranks_on.setdefault(node.name, [])
-        for rank in placement.ranks:
-            if rank.node is not None:
-                node_of.setdefault(rank.rank, rank.node)
-                ranks_on.setdefault(rank.node, []).append(rank.rank)
+        placed = [(rank.rank, rank.node) for rank in placement.ranks if rank.node is not None]
+        for number, name in placed:
+            ranks_on[name].append(number)
+        node_of = dict(placed) | node_of
     return Homes(node_of, ranks_on)
 
 

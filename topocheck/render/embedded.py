@@ -27,7 +27,7 @@ __all__ = ["Embedded", "NotWholeError", "digest_of", "embed", "find", "seal", "s
 Coding = Literal["json", "columns"]
 
 MOST_PLAIN = 256 << 10
-"""Characters of a document that is not packed."""
+"""Bytes of a document that is not packed."""
 MOST_UNPACKED = 512 << 20
 """Bytes that a packed document may come to: fifty times the report of 100,000 ranks."""
 LEVEL = 6
@@ -59,19 +59,20 @@ class Embedded(msgspec.Struct, frozen=True):
     """What stands between the tags."""
 
 
-def digest_of(text: str) -> str:
+def digest_of(text: str | bytes) -> str:
     """`sha256:` and the hex digest of the text as UTF-8."""
-    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def embed(report: Report) -> Embedded:
-    """The block of a report."""
-    encoded = msgspec.json.encode(json_report.encodable(report))
-    document = json_report.spelled(encoded)
+def embed(report: Report, compact: bytes) -> Embedded:
+    """The block of a report, given with its compact JSON (`json_report.encoded`)."""
+    document = json_report.written(compact)
     digest = digest_of(document)
     if len(document) <= MOST_PLAIN:
-        return Embedded("json", digest, re.sub("[<>&]", lambda found: ESCAPES[found[0]], document))
-    packed = zlib.compress(msgspec.json.encode(in_columns(msgspec.json.decode(encoded))), LEVEL)
+        text = document.decode()
+        return Embedded("json", digest, re.sub("[<>&]", lambda found: ESCAPES[found[0]], text))
+    packed = zlib.compress(msgspec.json.encode(in_columns(report)), LEVEL)
     return Embedded("columns", digest, f'"{base64.b64encode(packed).decode()}"')
 
 
@@ -106,7 +107,7 @@ def unpack(block: Embedded) -> str:
         data = packed.decompress(base64.b64decode(block.text[1:-1], validate=True), MOST_UNPACKED)
         if not packed.eof or packed.unused_data:
             raise NotWholeError("holds a packed report that is cut off, or larger than any")
-        return json_report.spelled(msgspec.json.encode(in_rows(msgspec.json.decode(data))))
+        return json_report.written(msgspec.json.encode(in_rows(msgspec.json.decode(data)))).decode()
     except (binascii.Error, zlib.error, msgspec.MsgspecError, RecursionError, ValueError) as error:
         if isinstance(error, NotWholeError):
             raise

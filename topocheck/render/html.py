@@ -23,9 +23,11 @@ from topocheck.render.boxes import PALETTE
 from topocheck.render.compiled import CompiledTemplates
 from topocheck.render.concern import Concern, Homes, anchor, concern, homes_of
 from topocheck.render.embedded import Embedded, embed, seal
-from topocheck.render.json_report import encodable
+from topocheck.render.json_report import encoded
+from topocheck.render.lean import is_lean
 from topocheck.render.marks import SEVERITIES
 from topocheck.render.placementview import views_of
+from topocheck.render.rulepage import rule_page
 from topocheck.render.sections import sections
 from topocheck.render.words import SCRIPT_WORDS, say
 from topocheck.report import Report, ReportedFinding, RuleReport
@@ -82,8 +84,8 @@ def render(report: Report, embedded: Embedded | None = None) -> str:
     `embedded` is the report as a page already holds it: another zlib packs the same document otherwise.
     The page shows what the report has: of a big one, `lean` leaves most identities out.
     """
-    report = encodable(report)
-    block = embedded or embed(report)
+    report, compact = encoded(report)
+    block = embedded or embed(report, compact)
     environment = _environment()
     style, script = _file("report.css") + _file("section.css"), "".join(map(_file, _SCRIPTS))
     found = text.worst_first(report)
@@ -99,6 +101,8 @@ def render(report: Report, embedded: Embedded | None = None) -> str:
         script_words=Markup(_script_words()),  # noqa: S704
         policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
         "base-uri 'none'; form-action 'none'",
+        evidence_time=_evidence_time(report),
+        is_lean=is_lean(report),
         actions=list(_actions(report, found)),
         findings=list(_shown(found[: MOST["findings"]], homes)),
         found=len(found),
@@ -117,6 +121,14 @@ def render(report: Report, embedded: Embedded | None = None) -> str:
         embedded_text=Markup(block.text),  # noqa: S704  written by `embed`, which leaves nothing that ends a script
     )
     return seal(page.rstrip("\n") + "\n")
+
+
+def _evidence_time(report: Report) -> str:
+    """From when the evidence is, in words."""
+    first, last = report.evidence_from, report.evidence_to
+    if first is None or last is None:
+        return say("evidence_undated")
+    return say("evidence_at" if first == last else "evidence_between", first=first, last=last)
 
 
 def _file(name: str) -> str:
@@ -183,6 +195,7 @@ def _environment() -> Environment:
         fold=text.fold,
         layers=text.layer_range,
         levels=_levels,
+        page=rule_page,
         shorten=text.shorten,
         whole=escape,
     )

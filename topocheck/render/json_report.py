@@ -13,7 +13,7 @@ import msgspec
 
 from topocheck.report import Report
 
-__all__ = ["FORMAT", "encodable", "render", "spelled"]
+__all__ = ["FORMAT", "encoded", "render", "written"]
 
 FORMAT = "json"
 NOT_ASCII = re.compile("[^\x00-\x7e]+")
@@ -21,27 +21,27 @@ NOT_ASCII = re.compile("[^\x00-\x7e]+")
 
 def render(report: Report) -> str:
     """The whole report, keys in the order of the types, ending in a newline."""
-    return spelled(msgspec.json.encode(encodable(report)))
+    return written(encoded(report)[1]).decode()
 
 
-def spelled(encoded: bytes) -> str:
-    """Compact JSON as it is written to a file."""
-    text = msgspec.json.format(encoded, indent=2).decode()
-    if not text.isascii() or "\x7f" in text:  # asked first: the search takes longer than all the rest
-        text = NOT_ASCII.sub(_shown, text)
-    return f"{text}\n"
+def written(compact: bytes) -> bytes:
+    """Compact JSON as it is written to a file, in UTF-8."""
+    text = msgspec.json.format(compact, indent=2)
+    if not text.isascii() or b"\x7f" in text:  # asked first: the search takes longer than all the rest
+        text = NOT_ASCII.sub(_shown, text.decode()).encode()
+    return text + b"\n"
 
 
-def encodable(report: Report) -> Report:
-    """The report as JSON can carry it.
+def encoded(report: Report) -> tuple[Report, bytes]:
+    """The report as JSON can carry it, and as compact JSON.
 
     A file name that is not UTF-8 reaches Python with lone surrogates, which JSON cannot carry.
     """
     try:
-        msgspec.json.encode(report)
+        return report, msgspec.json.encode(report)
     except UnicodeEncodeError:
-        return msgspec.convert(_encodable(msgspec.to_builtins(report)), Report)
-    return report
+        report = msgspec.convert(_encodable(msgspec.to_builtins(report)), Report)
+        return report, msgspec.json.encode(report)
 
 
 def _shown(match: re.Match[str]) -> str:

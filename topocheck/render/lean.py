@@ -8,15 +8,15 @@ keep their names. The report of a small job stays what it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from functools import cache
 
 import msgspec
 
-from topocheck.render.packed import Seat, listed_ranks, number_of, seats_of
+from topocheck.render.packed import MOST_ROWS, listed_ranks
 from topocheck.render.words import say
 from topocheck.report import GpuReport, NicReport, NodeReport, PlacementReport, Placing, RankReport, Report
 
-__all__ = ["as_lean_as", "lean"]
+__all__ = ["as_lean_as", "is_lean", "lean"]
 
 _MOST_BUS_KINDS = 512
 
@@ -39,6 +39,15 @@ def lean(report: Report, *, uuids: bool = False) -> Report:
     return msgspec.structs.replace(report, **changes)
 
 
+def is_lean(report: Report) -> bool:
+    """Some placement has so many ranks that identities are left out of it, and has none of nodes."""
+    placements = [report.placement, *(world.placement for world in report.worlds or ())]
+    return any(
+        placement is not None and len(placement.ranks) > MOST_ROWS and all(map(_is_bare, placement.nodes))
+        for placement in placements
+    )
+
+
 def as_lean_as(kept: Report, report: Report) -> Report:
     """The report with what `kept` has of identities, so that the two can be held against each other."""
     if kept == lean(kept):
@@ -53,22 +62,37 @@ def _placement(placement: PlacementReport, *, uuids: bool) -> PlacementReport:
         return placement
     if uuids:
         return msgspec.structs.replace(placement, nodes=[_bare(node) for node in placement.nodes])
-    seats = seats_of(placement)
+    names = _seats(placement)
     kinds = {tuple([gpu.bus for gpu in node.gpus]) for node in placement.nodes}
     buses = len(kinds) <= _MOST_BUS_KINDS
     return msgspec.structs.replace(
         placement,
         ranks=[
-            rank if rank.rank in listed or not rank.gpu else _rank(rank, seats.get(rank.rank))
+            rank if rank.rank in listed or not rank.gpu else _rank(rank, names.get(rank.rank))
             for rank in placement.ranks
         ],
         nodes=[_node(node, listed, buses=buses) for node in placement.nodes],
     )
 
 
-def _rank(rank: RankReport, seat: Seat | None) -> RankReport:
+def _seats(placement: PlacementReport) -> dict[int, str]:
+    """Place of the GPU of each rank in words, `GPU 3`."""
+    return {
+        rank: _cell(gpu.ordinal if gpu.index is None else gpu.index)
+        for node in placement.nodes
+        for gpu in node.gpus
+        for rank in gpu.ranks
+    }
+
+
+@cache
+def _cell(number: int) -> str:
+    """A GPU by its number (`number_of`) in words."""
+    return say("cell_gpu", number=number)
+
+
+def _rank(rank: RankReport, name: str | None) -> RankReport:
     """The rank with the place of its GPU as name."""
-    name = None if seat is None else say("cell_gpu", number=number_of(seat[1]))
     sources = {
         basis: Placing(node=placing.node, gpu=name, source=placing.source)
         if placing.gpu == rank.gpu
@@ -89,11 +113,11 @@ def _rank(rank: RankReport, seat: Seat | None) -> RankReport:
     )
 
 
-def _node(node: NodeReport, listed: Collection[int], *, buses: bool) -> NodeReport:
+def _node(node: NodeReport, listed: frozenset[int], *, buses: bool) -> NodeReport:
     """The node with the names of the GPUs that listed ranks drive."""
     gpus = [
         gpu
-        if any(rank in listed for rank in gpu.ranks)
+        if not listed.isdisjoint(gpu.ranks)
         else GpuReport(
             ordinal=gpu.ordinal,
             uuid=None,
@@ -111,3 +135,8 @@ def _bare(node: NodeReport) -> NodeReport:
     """The node without its boot id and the GUIDs of its RDMA devices."""
     nics = node.nics and [NicReport(name=nic.name, guid=None, bus=nic.bus) for nic in node.nics]
     return msgspec.structs.replace(node, boot=None, nics=nics)
+
+
+def _is_bare(node: NodeReport) -> bool:
+    """The node has neither a boot id nor a GUID."""
+    return node.boot is None and all(nic.guid is None for nic in node.nics or ())

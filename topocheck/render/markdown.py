@@ -147,8 +147,9 @@ def _finding(rule: RuleReport, finding: ReportedFinding) -> Iterator[str]:
         yield f"  - about {_prose(about)}"
     for one in finding.evidence[:_MOST_EVIDENCE]:
         yield f"  - evidence {_code(cite(one))}: {_code(one.fact, 2 * _MOST_NAME)}"
-    if len(finding.evidence) > _MOST_EVIDENCE:
-        yield f"  - and {len(finding.evidence) - _MOST_EVIDENCE} more facts"
+    more = len(finding.evidence) - _MOST_EVIDENCE
+    if more > 0:
+        yield f"  - and {more} more fact{'s' * (more > 1)}"
     if finding.fix:
         yield f"  - fix: {_prose(finding.fix)}"
     if finding.waiver is not None:

@@ -42,8 +42,8 @@ ABSENT, SAME, NODE_ONLY, UNKNOWN, DIFFERS = range(5)
 NONE = -1
 """In the columns of numbers: not known."""
 
-Seat = tuple[int, GpuReport]
-"""Where a rank sits by the list of its node: place of the node, and the GPU."""
+Seat = tuple[int, int, int]
+"""Where a rank sits by the list of its node: place of the node, ordinal of the GPU, number of the GPU."""
 
 MOST_ROWS = 512
 """Rows of the table that stands in the page for readers without script, and on paper."""
@@ -74,7 +74,7 @@ def pack(placement: PlacementReport) -> str:
 def seats_of(placement: PlacementReport) -> dict[int, Seat]:
     """Seat of each rank that a GPU of some node lists."""
     return {
-        rank: (place, gpu)
+        rank: (place, gpu.ordinal, number_of(gpu))
         for place, node in enumerate(placement.nodes)
         for gpu in node.gpus
         for rank in gpu.ranks
@@ -86,37 +86,44 @@ def in_columns(placement: PlacementReport) -> dict[str, Any]:
     ranks, nodes, seats = placement.ranks, placement.nodes, seats_of(placement)
     places = {node.name: place for place, node in reversed(list(enumerate(nodes)))}
     names = [_name(node.name) for node in nodes]
-    lost = dict.fromkeys(rank.node for rank in ranks if rank.node and rank.node not in places)
-    for name in lost:
-        places[name] = len(names)
-        names.append(_name(name))
-    sat = [seats.get(rank.rank) for rank in ranks]
-    homes = [
-        seat[0] if seat else places.get(rank.node or "", NONE) for rank, seat in zip(ranks, sat, strict=True)
-    ]
+    for name in dict.fromkeys(_all(ranks, "node")):
+        if name and name not in places:
+            places[name] = len(names)
+            names.append(_name(name))
+    sat = [seats.get(rank.rank) or (places.get(rank.node or "", NONE), NONE, NONE) for rank in ranks]
+    homes, ordinals, numbers = zip(*sat, strict=True) if sat else ((), (), ())
+    coordinates: list[dict[str, int]] = _all(ranks, "coordinates")
+    told_by: set[str] = set().union(*_all(ranks, "sources"))
     return {
         "world": placement.world,
         "phase": placement.phase,
-        "rank": steps([rank.rank for rank in ranks]),
-        "axes": [[_name(axis), _axis(ranks, axis)] for axis, size in placement.axes.items() if size > 1],
-        "stage": steps([rank.stage for rank in ranks]),
-        "replica": steps([rank.replica for rank in ranks]),
-        "group": steps([rank.tensor_group for rank in ranks]),
-        "layers": told([None if rank.layers is None else tuple(rank.layers) for rank in ranks]),
-        "local": steps([NONE if rank.local_rank is None else rank.local_rank for rank in ranks]),
+        "rank": steps(_all(ranks, "rank")),
+        "axes": [
+            [_name(axis), _axis(coordinates, axis)] for axis, size in placement.axes.items() if size > 1
+        ],
+        "stage": steps(_all(ranks, "stage")),
+        "replica": steps(_all(ranks, "replica")),
+        "group": steps(_all(ranks, "tensor_group")),
+        "layers": told([layers and tuple(layers) for layers in _all(ranks, "layers")]),
+        "local": steps([NONE if local is None else local for local in _all(ranks, "local_rank")]),
         "node": steps(homes),
-        "ordinal": steps([seat[1].ordinal if seat else NONE for seat in sat]),
-        "number": steps([number_of(seat[1]) if seat else NONE for seat in sat]),
-        "loose": [[r.rank, _name(r.gpu)] for r, seat in zip(ranks, sat, strict=True) if r.gpu and not seat],
+        "ordinal": steps(ordinals),
+        "number": steps(numbers),
+        "loose": [[one.rank, _name(one.gpu)] for one in ranks if one.gpu and one.rank not in seats],
         "nodes": names,
         "seen": steps([int(node.seen) for node in nodes]),
         "shape": steps([NONE if node.shape is None else node.shape for node in nodes]),
         "domain": told([node.domain and _name(node.domain) for node in nodes]),
         "near": [[[_name(nic) for nic in near] for near in shape.near] for shape in placement.shapes],
         "bus": _buses(placement),
-        "columns": [[basis, _basis(placement, basis)] for basis in BASES if _told(ranks, basis)],
+        "columns": [[basis, _basis(placement, basis)] for basis in BASES if basis in told_by],
         "marks": [[_name(m.rule), m.severity, m.kind, steps(m.ranks)] for m in placement.marks],
     }
+
+
+def _all(ranks: Iterable[RankReport], field: str) -> list[Any]:
+    """One field of every rank; C code does it."""
+    return list(map(operator.attrgetter(field), ranks))
 
 
 def steps(numbers: Sequence[int]) -> list[int]:
@@ -127,7 +134,7 @@ def steps(numbers: Sequence[int]) -> list[int]:
 def told(values: Sequence[Any]) -> list[Any]:
     """Each value once, in the order in which they come, then which of them each row has."""
     places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-    return [list(places), steps([places[value] for value in values])]
+    return [list(places), steps(list(map(places.__getitem__, values)))]
 
 
 def differs(placing: Placing, rank: RankReport) -> bool:
@@ -149,9 +156,9 @@ def _name(text: str) -> str:
     return shorten(printable(text), _MOST_NAME)
 
 
-def _axis(ranks: Iterable[RankReport], axis: str) -> list[int]:
+def _axis(coordinates: Iterable[dict[str, int]], axis: str) -> list[int]:
     """Position of each rank along an axis."""
-    return steps([rank.coordinates.get(axis, NONE) for rank in ranks])
+    return steps([one.get(axis, NONE) for one in coordinates])
 
 
 def number_of(gpu: GpuReport) -> int:
@@ -165,20 +172,24 @@ def _buses(placement: PlacementReport) -> list[Any]:
     return [[[bus and _name(bus) for bus in kind] for kind in kinds], chosen]
 
 
-def _told(ranks: Iterable[RankReport], basis: str) -> bool:
-    """Any rank has an entry in that column."""
-    return any(basis in rank.sources for rank in ranks)
-
-
 def _basis(placement: PlacementReport, basis: str) -> dict[str, Any]:
     """What a column says of each rank, where that was read, and where it puts those it puts elsewhere."""
     placings = [rank.sources.get(basis) for rank in placement.ranks]
-    states = [_state(placing, rank) for placing, rank in zip(placings, placement.ranks, strict=True)]
+    states = [
+        # Nearly all are as placed, and a call for each of them would cost more than all the rest.
+        SAME
+        if placing is not None
+        and placing.gpu is not None
+        and placing.gpu == rank.gpu
+        and placing.node == rank.node
+        else _state(placing, rank)
+        for placing, rank in zip(placings, placement.ranks, strict=True)
+    ]
     sources, chosen = told([None if placing is None else placing.source for placing in placings])
     other: list[list[Any]] = []
-    for row, state in enumerate(states):
+    for row in [row for row, state in enumerate(states) if state == DIFFERS]:
         placing = placings[row]
-        if state == DIFFERS and placing is not None:
+        if placing is not None:
             gpu = placing.gpu if len(other) < _MOST_NAMED else None
             other.append([row, _name(placing.node or ""), _name(gpu or "")])
     return {
@@ -192,8 +203,6 @@ def _state(placing: Placing | None, rank: RankReport) -> int:
     """What one column says of a rank."""
     if placing is None:
         return ABSENT
-    if placing.gpu is not None and placing.gpu == rank.gpu and placing.node == rank.node:
-        return SAME
     if differs(placing, rank):
         return DIFFERS
     return SAME if placing.gpu else NODE_ONLY if placing.node else UNKNOWN

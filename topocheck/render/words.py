@@ -23,6 +23,9 @@ WORDS: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "parts": "Parts of the report",
         "basis": "Basis: {basis}.",
         "now": "Ages held against {at}; {tool}.",
+        "evidence_between": "Evidence taken from {first} to {last}, as far as it shows when.",
+        "evidence_at": "Evidence taken at {first}, as far as it shows when.",
+        "evidence_undated": "When the evidence was taken is not shown.",
         **{f"verdict_{name}": words for name, words in VERDICT.items()},
         **{f"basis_{name}": words for name, words in BASIS.items()},
         # Summary
@@ -143,12 +146,21 @@ WORDS: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "tip_position": "stage {stage}, TP group {group}, replica {replica}",
         "tip_gpu_unknown": "GPU not known",
         "tip_marked": "marked by {rule}",
-        "cells_hidden": "{name}: {count} more cells are not drawn.",
-        "edges_hidden": "{count} more wrong edges have no line; their GPUs are marked.",
-        "arrows_hidden": "{count} more stage boundaries have no arrow.",
+        "cells_hidden": (
+            "{name}: {count} more cell is not drawn.",
+            "{name}: {count} more cells are not drawn.",
+        ),
+        "edges_hidden": (
+            "{count} more wrong edge has no line; its GPUs are marked.",
+            "{count} more wrong edges have no line; their GPUs are marked.",
+        ),
+        "arrows_hidden": (
+            "{count} more stage boundary has no arrow.",
+            "{count} more stage boundaries have no arrow.",
+        ),
         "arrow": "S{near}→S{far}",
         "arrow_tip": "{near} to {far}, {stages}",
-        "arrow_stages": "stage {near} to {far}: {count} ranks",
+        "arrow_stages": ("stage {near} to {far}: {count} rank", "stage {near} to {far}: {count} ranks"),
         "arrow_pair": "{near} to {far}",
         "arrow_end": "{nic} rail {rail}",
         "arrow_rate": "{rate}G",
@@ -268,6 +280,10 @@ WORDS: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         **SECTION_WORDS,
         # The report inside the page
         "embedded": "This page holds the whole report for programs too, as --json writes it, with the digest",
+        "embedded_lean": "This page holds the report for programs too, without boot ids and GUIDs and, "
+        "unless --html-identities asked for them, without most UUIDs: the file of --json has them, and "
+        "another digest. As it stands here, and as topocheck report show --json prints it, the report has "
+        "the digest",
         "embedded check": "Whether page and evidence are still what they were says",
     }
 )
