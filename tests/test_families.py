@@ -208,7 +208,7 @@ def test_disagreements_are_one_finding_with_a_count() -> None:
     views = [seen_in(SRUN | SCRIPT), seen_in(SRUN | SCRIPT, "node-b")]
     [only] = of("ID006", *views).findings
     assert only.count == 2
-    assert "(1 more numbers differ)" in only.message
+    assert "(1 more number differs)" in only.message
 
 
 def test_a_waiver_of_a_host_covers_all_numbers_that_differ_there() -> None:

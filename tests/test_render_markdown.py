@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from topocheck.render import markdown
-from topocheck.report import Report
+from topocheck.report import Evidence, Report
 
 FOREIGN = (
     "@someone #12 !3 GH-4 ~label %milestone $x$ &1 https://evil.example www.evil.example a@b.example "
@@ -113,3 +113,14 @@ def test_a_comment_takes_it_however_much_there_is(text: str) -> None:
 def test_the_same_report_gives_the_same_text(report: Report) -> None:
     assert markdown.render(report) == markdown.render(report)
     assert markdown.render(report).endswith("\n")
+
+
+@pytest.mark.parametrize(("facts", "said"), [(3, None), (4, "and 1 more fact\n"), (5, "and 2 more facts\n")])
+def test_facts_that_are_left_out_are_counted(facts: int, said: str | None) -> None:
+    fact = Evidence(source="plan.yaml", line=1, fact="nodes: 2")
+    rule = sample_report.failed(
+        sample_report.by_id("TP001"), [sample_report.finding("It crosses.", evidence=[fact] * facts)]
+    )
+    text = markdown.render(sample_report.report("It crosses.", [rule], verdict="fail", reason="findings"))
+    assert (" more fact" in text) == (said is not None)
+    assert said is None or said in text

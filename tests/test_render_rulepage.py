@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from topocheck.pages import HEADINGS, own_pages, page, parts
 from topocheck.render import html
+from topocheck.render.lean import lean
 from topocheck.render.rulepage import blocks, rule_page
 from topocheck.rules import RULES
 
@@ -85,3 +86,16 @@ def test_a_rule_of_another_package_or_of_none_has_no_page(change: dict[str, str]
     assert rule_page(msgspec.structs.replace(RULE, **change)) == ""
     made = msgspec.structs.replace(sample_report.healthy(), rules=[msgspec.structs.replace(RULE, **change)])
     assert 'class="about"' not in html.render(made)
+
+
+def test_the_page_of_100_000_ranks_stays_below_a_megabyte_with_the_pages_of_all_rules() -> None:
+    rules = [
+        msgspec.structs.replace(RULE, id=rule.id, name=rule.name, family=rule.module, verdict="unknown")
+        if place % 8 == 0
+        else msgspec.structs.replace(RULE, id=rule.id, name=rule.name, family=rule.module)
+        for place, rule in enumerate(RULES)
+    ]
+    made = msgspec.structs.replace(sample_report.swept(12_500, marked=[77, 9000]), rules=rules)
+    text = html.render(lean(made))
+    assert text.count('class="about"') == len(RULES)
+    assert len(text.encode()) < 1_000_000
