@@ -8,7 +8,7 @@ from topocheck.placed import MOST_MARKS, marks
 from topocheck.report import PlacementReport, Report
 from topocheck.rule import Finding
 from topocheck.rules import RULES
-from topocheck.snapshot import FullSnapshot, Host, Identity
+from topocheck.snapshot import SCHEMA, FullSnapshot, Host, Identity, JobFact
 from topocheck.verify import RuleResult
 
 
@@ -58,6 +58,19 @@ def test_nodes_say_how_they_were_bound_and_share_shapes() -> None:
     assert (shape.nodes, shape.title) == (2, "4 x NVIDIA H100 80GB HBM3, 1 NIC")
     assert shape.links[0] == ["X", "NV18", "NV18", "NV18"]
     assert shape.near == [["mlx5_0"]] * 4
+
+
+def test_the_one_switch_that_a_node_hangs_on_is_shown() -> None:
+    def known(*switches: tuple[str, str]) -> list[str | None]:
+        facts = tuple(
+            JobFact(kind="switch-nodes", name=f"slurm/{name}", value=nodes) for name, nodes in switches
+        )
+        fabric = FullSnapshot(schema=SCHEMA, identity=Identity(host=Host()), job=facts)
+        return [node.switch for node in placement(TWO, *pair(), fabric).nodes]
+
+    assert known(("leaf0", "node-a"), ("leaf1", "node-b")) == ["leaf0", "leaf1"]
+    assert known(("leaf0", "node-a"), ("leaf1", "node-a")) == [None, None]
+    assert known() == [None, None]
 
 
 def test_a_proven_domain_is_shown() -> None:

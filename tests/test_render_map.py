@@ -227,6 +227,19 @@ def test_nodes_of_one_nvlink_domain_stand_together_in_a_frame() -> None:
     assert inside(drawing)
 
 
+def test_nodes_below_one_switch_stand_together_where_no_domain_is_shown() -> None:
+    placement = sample_report.placed(tensor=4, pipeline=6)
+    nodes = [
+        msgspec.structs.replace(
+            node, switch=f"leaf{node.position % 2}", domain="d" if node.position > 3 else None
+        )
+        for node in placement.nodes
+    ]
+    drawing = draw(msgspec.structs.replace(placement, nodes=nodes))
+    assert [label for _, label in drawing.frames] == ["switch leaf0", "switch leaf1", "domain d"]
+    assert [box.name for box in drawing.boxes] == [f"gpu-{node:04d}" for node in (0, 2, 1, 3, 4, 5)]
+
+
 def test_an_arrow_tells_the_devices_of_both_ends_their_rails_and_rate() -> None:
     placement = sample_report.placed()
     devices = [DeviceReport(name=f"mlx5_{number}", rate_gbps=400, rail=number) for number in range(4)]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from topocheck.claims import UNKNOWN
 from topocheck.domain import domain_of
 from topocheck.engines.layout import LayerSplit
+from topocheck.fabric_graph import fabric_of
 from topocheck.hardware import Link, Shape
 from topocheck.layers import layer_split
 from topocheck.placement import Node, Placement
@@ -145,7 +146,15 @@ def node_report(placement: Placement, node: Node, shapes: dict[int, int]) -> Nod
         boot=machine.host.boot_id if machine else None,
         nics=reported_nics(machine) if machine else None,
         versions=versions_of(machine.software) if machine else {},
+        switch=switch_of(placement, node),
     )
+
+
+def switch_of(placement: Placement, node: Node) -> str | None:
+    """The one switch that a description of the fabric hangs a node on."""
+    fabric = fabric_of(placement)
+    switches = fabric.places.get(node.index, ()) if fabric is not None else ()
+    return switches[0].partition("/")[2] if len(switches) == 1 else None
 
 
 def gpu_report(node: Node, ordinal: int, ranks: list[int]) -> GpuReport:

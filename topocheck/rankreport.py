@@ -106,6 +106,8 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """Its RDMA devices; null where not all of them are known."""
     versions: dict[str, str] = {}
     """Versions in force by name: driver, nccl, engine ..."""
+    switch: str | None = None
+    """Switch or block of the network that it hangs on; null where that is not shown, or they are several."""
 
 
 class GroupReport(msgspec.Struct, frozen=True, kw_only=True):

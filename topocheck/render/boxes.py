@@ -8,7 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from topocheck.render.marks import SEVERITIES
-from topocheck.render.residents import Resident, Residents, label_of, links_of, name_of, note_of, title_of
+from topocheck.render.residents import (
+    Quarter,
+    Resident,
+    Residents,
+    label_of,
+    links_of,
+    name_of,
+    note_of,
+    quarter_of,
+    title_of,
+    words_of,
+)
 from topocheck.render.route import Box, Cell, Rect
 from topocheck.render.text import printable, shorten
 from topocheck.render.words import say
@@ -24,7 +35,7 @@ __all__ = [
     "TOP",
     "Style",
     "boxes_of",
-    "by_domain",
+    "by_quarter",
     "frames_of",
     "per_row",
 ]
@@ -76,11 +87,11 @@ def per_row(residents: Iterable[Residents]) -> int:
 
 
 def rows_of(residents: Sequence[Residents], columns: int) -> Iterator[Sequence[Residents]]:
-    """Rows of so many boxes; an NVLink domain of several nodes begins a row of its own."""
-    shared = shared_domains(residents)
+    """Rows of so many boxes; what several nodes lie in begins a row of its own."""
+    shared = shared_quarters(residents)
     row: list[Residents] = []
     for one in residents:
-        changes = bool(row) and _domain(row[-1], shared) != _domain(one, shared)
+        changes = bool(row) and _shared(row[-1], shared) != _shared(one, shared)
         if changes or len(row) == columns:
             yield row
             row = []
@@ -89,34 +100,35 @@ def rows_of(residents: Sequence[Residents], columns: int) -> Iterator[Sequence[R
         yield row
 
 
-def shared_domains(residents: Iterable[Residents]) -> list[str]:
-    """NVLink domains that several of these nodes are in, in the order in which they come."""
-    counts = Counter(one.node.domain for one in residents if one.node and one.node.domain)
-    return [domain for domain, count in counts.items() if domain is not None and count > 1]
+def shared_quarters(residents: Iterable[Residents]) -> list[Quarter]:
+    """What several of these nodes lie in, in the order in which it comes."""
+    counts = Counter(quarter_of(one.node) for one in residents)
+    return [quarter for quarter, count in counts.items() if quarter is not None and count > 1]
 
 
-def _domain(resident: Residents, shared: Sequence[str]) -> str | None:
-    """The shared domain of a node."""
-    domain = resident.node.domain if resident.node else None
-    return domain if domain in shared else None
+def _shared(resident: Residents, shared: Sequence[Quarter]) -> Quarter | None:
+    """What a node and others lie in."""
+    quarter = quarter_of(resident.node)
+    return quarter if quarter in shared else None
 
 
-def by_domain(residents: Sequence[Residents]) -> list[Residents]:
-    """Nodes of one domain beside each other, else in their order."""
-    shared = shared_domains(residents)
-    places = {domain: number for number, domain in enumerate(shared)}
-    return sorted(residents, key=lambda one: places.get(_domain(one, shared) or "", len(places)))
+def by_quarter(residents: Sequence[Residents]) -> list[Residents]:
+    """Nodes of one domain, or below one switch, beside each other, else in their order."""
+    places: dict[Quarter | None, int] = {
+        quarter: number for number, quarter in enumerate(shared_quarters(residents))
+    }
+    return sorted(residents, key=lambda one: places.get(quarter_of(one.node), len(places)))
 
 
 def frames_of(residents: Sequence[Residents], boxes: Sequence[Box]) -> Iterator[tuple[Rect, str]]:
-    """A frame around the boxes of each shared domain, with its name."""
-    for domain in shared_domains(residents):
+    """A frame around the boxes of each shared domain or switch, with its name."""
+    for quarter in shared_quarters(residents):
         pairs = zip(residents, boxes, strict=True)
-        own = [box for one, box in pairs if one.node is not None and one.node.domain == domain]
+        own = [box for one, box in pairs if quarter_of(one.node) == quarter]
         x, y = min(box.x for box in own) - 8, min(box.y for box in own) - 8
         right, end = max(box.x + box.w for box in own) + 8, max(box.y + box.h for box in own) + FRAME_FOOT
         room = (right - x - 2 * PAD) // 6
-        yield Rect(x, y, right - x, end - y), shorten(say("in_domain", name=printable(domain)), room)
+        yield Rect(x, y, right - x, end - y), shorten(words_of(quarter), room)
 
 
 def boxes_of(

@@ -22,7 +22,7 @@ from topocheck.render.boxes import (
     TOP,
     Style,
     boxes_of,
-    by_domain,
+    by_quarter,
     frames_of,
     per_row,
 )
@@ -54,7 +54,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     full: bool
     """Cells carry GPU and tensor group besides the rank."""
     frames: list[tuple[Rect, str]]
-    """Frames of the NVLink domains that several nodes are in."""
+    """Frames of the NVLink domains that several nodes are in, or of the switches that they hang on."""
     legends: dict[str, list[tuple[int | None, str]]]
     """Legend by what the fills may show, tensor group, stage or replica: class number and words."""
     crowded: bool
@@ -66,7 +66,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 def draw(placement: PlacementReport, names: frozenset[str] | None = None) -> Drawing:
     """The map of these nodes, of all if `names` is None."""
     nodes = [node for node in placement.nodes if names is None or node.name in names]
-    residents = by_domain(settle(placement, nodes, whole=names is None))
+    residents = by_quarter(settle(placement, nodes, whole=names is None))
     style = FULL if len(residents) <= 16 else COMPACT
     marks = worst_marks(placement.marks)
     columns = _columns(placement, residents, style)

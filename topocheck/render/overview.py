@@ -1,8 +1,8 @@
 """Placement map of many nodes: one small cell a node, one SVG path for each status.
 
 A run of equal neighbours is one dashed stroke, so a healthy cluster of 12,500 nodes takes a few
-kilobytes and a handful of elements. Nodes of one NVLink domain lie beside each other, with a gap before
-the next domain.
+kilobytes and a handful of elements. Nodes of one NVLink domain, or below one switch, lie beside each other,
+with a gap before the next ones.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from topocheck.render.marks import SEVERITIES, by_severity, worst_marks
+from topocheck.render.residents import Quarter, quarter_of
 from topocheck.render.text import printable, shorten
 from topocheck.render.words import say
 from topocheck.report import NodeReport, PlacementReport
@@ -48,7 +49,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Where the first row begins."""
     columns: int
     grouped: bool
-    """Nodes are grouped by NVLink domain."""
+    """Nodes are grouped by NVLink domain or switch."""
     slots: str
     """Slot of each node in its order, counted row by row; empty where it is the node's own place."""
     statuses: str
@@ -68,7 +69,7 @@ def overview(placement: PlacementReport) -> Overview:
     statuses = _statuses(placement)
     cell, gap, columns = (14, 4, 40) if len(statuses) <= 1600 else (6, 2, 120)
     pitch = cell + gap
-    slots = _slots([node.domain for node in placement.nodes], columns)
+    slots = _slots([quarter_of(node) for node in placement.nodes], columns)
     rows = max(slots, default=-1) // columns + 1
     paths = list(_paths(dict(zip(slots, statuses, strict=True)), columns, cell, pitch))
     plain = slots == list(range(len(slots)))
@@ -89,16 +90,16 @@ def overview(placement: PlacementReport) -> Overview:
     )
 
 
-def _slots(domains: Sequence[str | None], columns: int) -> list[int]:
-    """Slot of each node: its own place, or beside the others of its NVLink domain if several are in one."""
-    blocks: dict[str | int, list[int]] = {}
-    for place, domain in enumerate(domains):
-        blocks.setdefault(place if domain is None else domain, []).append(place)
-    if len(blocks) == len(domains):
-        return list(range(len(domains)))
-    slots, free = [0] * len(domains), 0
+def _slots(quarters: Sequence[Quarter | None], columns: int) -> list[int]:
+    """Slot of each node: its own place, or beside the others of its NVLink domain or switch."""
+    blocks: dict[Quarter | int, list[int]] = {}
+    for place, quarter in enumerate(quarters):
+        blocks.setdefault(place if quarter is None else quarter, []).append(place)
+    if len(blocks) == len(quarters):
+        return list(range(len(quarters)))
+    slots, free = [0] * len(quarters), 0
     for block in blocks.values():
-        # A domain that does not fit in the rest of a row begins the next one.
+        # A block that does not fit in the rest of a row begins the next one.
         if len(block) > columns - free % columns and free % columns:
             free += columns - free % columns
         for place in block:

@@ -10,7 +10,22 @@ from topocheck.render.text import printable, ranges, shorten
 from topocheck.render.words import say
 from topocheck.report import GpuReport, NodeReport, PlacementReport, RankReport, ShapeReport
 
-__all__ = ["Resident", "Residents", "label_of", "links_of", "name_of", "note_of", "settle", "title_of"]
+__all__ = [
+    "Quarter",
+    "Resident",
+    "Residents",
+    "label_of",
+    "links_of",
+    "name_of",
+    "note_of",
+    "quarter_of",
+    "settle",
+    "title_of",
+    "words_of",
+]
+
+Quarter = tuple[str, str]
+"""What nodes lie in together: word for it, and its name."""
 
 
 class Resident(msgspec.Struct, frozen=True):
@@ -74,9 +89,23 @@ def note_of(residents: Residents) -> str:
     words = [say("gpus_in", count=number) if number else say("gpus_unknown")]
     if not node.seen:
         words.insert(0, say("status_unseen"))
-    if node.domain:
-        words.append(say("in_domain", name=printable(node.domain)))
+    quarter = quarter_of(node)
+    if quarter is not None:
+        words.append(words_of(quarter))
     return ", ".join(words)
+
+
+def quarter_of(node: NodeReport | None) -> Quarter | None:
+    """The NVLink domain of a node, else the switch that it hangs on; None if neither is shown."""
+    if node is None or not (node.domain or node.switch):
+        return None
+    return ("in_domain", node.domain) if node.domain else ("below_switch", node.switch or "")
+
+
+def words_of(quarter: Quarter) -> str:
+    """`domain 0f3a...`, `switch leaf7`."""
+    word, name = quarter
+    return say(word, name=printable(name))
 
 
 def links_of(residents: Residents, shapes: Sequence[ShapeReport]) -> str:
