@@ -34,7 +34,13 @@ def started(folder: Path, stderr: int, *, timeout_s: int = WAITS_S, **env: str) 
         stdout=subprocess.DEVNULL,
         stderr=stderr,
         env={"PATH": "/usr/bin:/bin", **env},
+        preexec_fn=heeding_ctrl_c,  # noqa: PLW1509 - nothing here starts threads
     )
+
+
+def heeding_ctrl_c() -> None:
+    """A shell starts what runs in the background with SIGINT ignored, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def until(condition: Callable[[], bool]) -> None:
