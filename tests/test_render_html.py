@@ -314,3 +314,12 @@ def test_text_has_the_contrast_that_wcag_aa_asks(mode: int) -> None:
     pairs += [(name, f"{name}-bg") for name in ("good", "bad", "open", "broke")]
     pairs += [("on-sign", name) for name in ("good", "bad", "open", "link")]
     assert [pair for pair in pairs if contrast(colour[pair[0]], colour[pair[1]]) < 4.5] == []
+
+
+def test_what_the_sentence_names_is_the_first_thing_to_do() -> None:
+    report = sample_report.split_group()
+    found = [(rule.id, finding.fix) for rule in report.rules for finding in rule.findings if finding.counts]
+    for rule, fix in found:
+        named = msgspec.structs.replace(report, sentence=f"something is wrong [{rule}]")
+        first, *_ = re.findall(r"<li><strong>(.*?)</strong>", html.render(named))
+        assert first == fix

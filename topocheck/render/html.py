@@ -212,9 +212,12 @@ def _safe(value: Any) -> Any:
 
 
 def _actions(report: Report, found: Iterable[tuple[RuleReport, ReportedFinding]]) -> Iterator[Action]:
-    """What to do first: mend what shuts the gate, then supply what keeps it from being decided."""
+    """What to do first: mend what shuts the gate, then supply what keeps it from being decided.
+
+    The finding that the sentence names is the cause of others, and goes before them.
+    """
     number = 0
-    for rule, finding in found:
+    for rule, finding in sorted(found, key=lambda pair: f"[{pair[0].id}]" not in report.sentence):
         if finding.fix and finding.counts and finding.severity != "info" and number < 3:
             number += 1
             yield Action(rule.id, finding.fix, finding.message, command=False)
