@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
 
 from topocheck.errors import TwoJobsError
 from topocheck.ranges import first
@@ -23,8 +23,9 @@ UNKNOWN = -1
 
 
 FIELDS = ("rank", "world", "size", "local_rank", "node_rank", "gpu", "pid", "at")
-RANK, WORLD, SIZE, LOCAL_RANK, NODE_RANK, GPU, PID, AT = map(RankClaim.__struct_fields__.index, FIELDS)
-"""Places of the fields in a claim as a tuple."""
+RANK, WORLD, SIZE, LOCAL_RANK, NODE_RANK, GPU, PID, AT = range(len(FIELDS))
+"""Places of the fields in what `OF_CLAIM` gives."""
+OF_CLAIM = attrgetter(*FIELDS)
 
 
 @dataclass(slots=True)
@@ -86,7 +87,9 @@ class ClaimColumns:
 
 def enter(worlds: dict[str, ClaimColumns], claims: Sequence[RankClaim], machine: int) -> tuple[int, ...]:
     """Add the claims of one machine to the columns of their worlds. Gives the distinct node ranks claimed."""
-    columns = tuple(zip(*map(astuple, claims), strict=False))  # they are equally long; to check costs as much
+    columns = tuple(
+        zip(*map(OF_CLAIM, claims), strict=False)
+    )  # they are equally long; to check costs as much
     names, node_ranks = columns[WORLD], columns[NODE_RANK]
     if names.count(names[0]) < len(names):
         for name in dict.fromkeys(names):

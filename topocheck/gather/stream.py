@@ -307,6 +307,13 @@ def explain(document: bytes, error: msgspec.ValidationError) -> str:
 def check_ordinals(snapshot: Snapshot, path: str, line: int | None) -> None:
     """Ordinals that name a GPU the snapshot does not list would point anywhere."""
     count = len(snapshot.identity.gpus)
+    # Nearly always all of them are in range, and then that is seen at once.
+    shown = [claim.gpu for claim in snapshot.ranks if claim.gpu is not None]
+    shown += [gpu.gpu for gpu in snapshot.state.gpus]
+    for fabric in snapshot.fabric:
+        shown += fabric.gpus
+    if snapshot.observed is None and (not shown or (min(shown) >= 0 and max(shown) < count)):
+        return
     for claim in snapshot.ranks:
         if claim.gpu is not None and not 0 <= claim.gpu < count:
             raise bad_ordinal(f"rank {claim.rank}", claim.gpu, count, path, line)
