@@ -87,9 +87,8 @@ class ClaimColumns:
 
 def enter(worlds: dict[str, ClaimColumns], claims: Sequence[RankClaim], machine: int) -> tuple[int, ...]:
     """Add the claims of one machine to the columns of their worlds. Gives the distinct node ranks claimed."""
-    columns = tuple(
-        zip(*map(OF_CLAIM, claims), strict=False)
-    )  # they are equally long; to check costs as much
+    # They are equally long; to check that would cost as much as the rest.
+    columns = tuple(zip(*map(OF_CLAIM, claims), strict=False))
     names, node_ranks = columns[WORLD], columns[NODE_RANK]
     if names.count(names[0]) < len(names):
         for name in dict.fromkeys(names):

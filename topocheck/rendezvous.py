@@ -112,7 +112,9 @@ def variables(placement: Placement) -> Iterator[Address]:
     for node in placement.nodes:
         for raw in node.machine.environments if node.machine else ():
             again = id(raw) in told
-            for name, value, agents in told.get(id(raw)) or told.setdefault(id(raw), list(named_in(raw))):
+            if not again:
+                told[id(raw)] = list(named_in(raw))
+            for name, value, agents in told[id(raw)]:
                 if again and not is_loopback(value):
                     continue
                 evidence = Evidence(source="environment", fact=f"{name}={value} on {node}")

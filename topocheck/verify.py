@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -231,21 +231,12 @@ def shared(ask: Ask, members: Sequence[Any]) -> list[Gap]:
     # Situations are kept, and many rules are asked over the same: their nodes are looked up once.
     kept = ask.placement.keep("homes", lambda _: dict[int, tuple[Sequence[Any], tuple[str, ...]]]())
     if id(members) not in kept:
-        kept[id(members)] = members, homes(ask.placement, members)
+        kept[id(members)] = members, tuple(dict.fromkeys(home(ask.placement, each) for each in members))
     names = kept[id(members)][1]
     return [
         replace(gap, about=tuple(dict.fromkeys((*gap.about, *names)))) if first in gap.about else gap
         for gap in ask.gaps
     ]
-
-
-def homes(placement: Placement, members: Sequence[Any]) -> tuple[str, ...]:
-    """Names of the nodes of many subjects, each once."""
-    if all(map(isinstance, members, repeat(Node))):
-        names: Iterable[str] = [member.name for member in members]
-    else:
-        names = [home(placement, member) for member in members]
-    return tuple(dict.fromkeys(names))
 
 
 def home(placement: Placement, member: Any) -> str:
