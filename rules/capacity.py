@@ -101,7 +101,9 @@ def memory_of(ask: Ask, device: Device) -> int | None:
     if gpu is None or gpu.memory_bytes is None:
         ask.gap("memory of each GPU", [device.node.name], MEMORY, part="gpus")
         return None
-    if gpu.mig:
+    machine = device.node.machine
+    listed = machine.sliced[device.ordinal : device.ordinal + 1] if machine else ()
+    if gpu.mig or any(listed):
         ask.gap(
             "memory of the slice that each rank has", [device.node.name], "nvidia-smi -L", because="ID013"
         )

@@ -203,9 +203,12 @@ def compared(placement: Placement, node: Node) -> bool:
 
 def all_found(placement: Placement, node: Node) -> bool:
     """The GPU in use is shown of every rank of a node, by the driver's lists or by the running job."""
+    claims = placement.columns["claimed"].gpu
+    asked = [claims[rank] for rank in placement.ranks_on.get(node.index, ())]
     states = node.machine.states if node.machine else ()
-    number = len(placement.ranks_on.get(node.index, ()))
-    return 0 < number <= sum(state.matched for state, _ in states) or compared(placement, node)
+    found = [ties[gpu] if ties else gpu for state, ties in states for gpu in state.matched]
+    listed = 0 < len(asked) <= len(found) and set(found).issuperset(asked)  # views may show the same ranks
+    return listed or compared(placement, node)
 
 
 @rule("ID011", "each process is on the GPU that its rank claims", over=claimed, severity="error")

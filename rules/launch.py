@@ -316,7 +316,10 @@ def used_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
     found: dict[Hashable, list[Node]] = {}
     for kind, alike in loads(placement).items():
         nodes = [load.node for load in alike if load.node is not None]
-        if nodes and given_on(nodes[0]).numbers:  # which GPU has which number is no part of a kind
+        given = given_on(nodes[0]) if nodes else Given()
+        if given.uuids:
+            found |= {(kind, node.index): [node] for node in nodes}  # UUIDs are each node's own
+        elif given.numbers:  # which GPU has which number is no part of a kind
             for node in nodes:
                 numbers = tuple(map(numbered, node.machine.gpus)) if node.machine else ()
                 found.setdefault((kind, numbers), []).append(node)

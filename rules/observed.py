@@ -102,10 +102,15 @@ def edges_over_rdma(ask: Ask, placement: Placement) -> Iterator[Finding]:
     if sockets:
         yield over_sockets(placement, sockets)
     told = [flow for flow in found if flow.edge.via != "NET" or flow.edge.network is not None]
-    covered = {node.index for flow in told for node in (flow.near, *flow.nodes)}
-    silent = [node.name for node in placement.nodes[: placement.expected] if node.index not in covered]
+    silent = without_edge(placement, told)
     if silent:
         ask.gap("an edge between the nodes", silent, LOG)
+
+
+def without_edge(placement: Placement, told: Sequence[Flow]) -> list[str]:
+    """Expected nodes that none of these edges ends at."""
+    covered = {node.index for flow in told for node in (flow.near, *flow.nodes)}
+    return [node.name for node in placement.nodes[: placement.expected] if node.index not in covered]
 
 
 def over_sockets(placement: Placement, sockets: Sequence[Flow]) -> Finding:
@@ -162,8 +167,9 @@ def edges_use_gpudirect(ask: Ask, placement: Placement) -> Iterator[Finding]:
             ranks=tuple(rank for flow in staged[:1] for rank in (flow.src, flow.dst) if rank is not None),
             mark="edge",
         )
-    if all(flow.edge.gdr is None for flow in found):
-        ask.gap("an RDMA edge between the nodes", [node.name for node in placement.nodes], LOG)
+    silent = without_edge(placement, [flow for flow in found if flow.edge.gdr is not None])
+    if silent:
+        ask.gap("an RDMA edge between the nodes", silent, LOG)
 
 
 def started(placement: Placement) -> Situations[Placement] | NotApplicable:

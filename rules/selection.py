@@ -52,7 +52,7 @@ def by_selection(placement: Placement) -> Situations[Node] | NotApplicable:
             return None
         ports = tuple(id(state.ports) for state, _ in machine.states)
         known = need_kind(placement, node), setting_kind(placement, node)
-        return (*known, rdma_kind(placement, node), ports, machine.software.nccl)
+        return (*known, rdma_kind(placement, node), ports, machine.nccl)
 
     return that_may_use(placement, by_kind(placement, key, others=True))
 
@@ -175,7 +175,7 @@ def judged(ask: Ask, node: Node, ports: Ports, setting: Setting | None) -> Itera
 def by_default(placement: Placement, node: Node, table: PortFacts) -> str | None:
     """Fault of the entry that NCCL takes by itself."""
     family = {setting.value for setting in settings_of(placement, node, "NCCL_IB_ADDR_FAMILY")}
-    version = node.machine.software.nccl if node.machine else None
+    version = node.machine.nccl if node.machine else None
     parts = (version or "").split(".")[:2]
     number = tuple(map(int, parts)) if len(parts) == 2 and all(map(str.isdecimal, parts)) else None
     return default_fault(table, number, ipv6=family == {"AF_INET6"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -254,8 +254,17 @@ def ignored(node: Node, setting: Setting, words: str) -> Finding:
 
 
 def by_files(placement: Placement) -> Situations[Node]:
-    """Nodes by the files that NCCL reads there, and by what names them."""
-    return dict(enumerate(kinds(placement)))
+    """Nodes by the files that NCCL reads there, by what names them, and by whether a probe looked."""
+    found: dict[Hashable, list[Node]] = {}
+    for number, members in enumerate(kinds(placement)):
+        for node in members:
+            found.setdefault((number, is_probed(node)), []).append(node)
+    return found
+
+
+def is_probed(node: Node) -> bool:
+    """A probe looked for files on it; its sources are no part of a kind."""
+    return node.machine is not None and PROBED in node.machine.sources
 
 
 @rule("ENV003", "no file overrides the environment", over=by_files, severity="warning")
@@ -271,8 +280,9 @@ def no_file_overrides(ask: Ask, node: Node) -> Iterator[Finding]:
         yield from replacements(node, files, named)
     for file in files:
         yield from hidden_settings(ask.placement, node, file)
-    looked = node.machine is not None and (files or PROBED in node.machine.sources)
-    if not looked or any(fault.part == "files" for fault in (node.machine.faults if node.machine else ())):
+    if not (files or is_probed(node)) or any(
+        fault.part == "files" for fault in (node.machine.faults if node.machine else ())
+    ):
         need = "files that NCCL reads (nccl.conf, topology and graph file)"
         ask.gap(need, [node.name], PROBE, part="files")
 

@@ -68,18 +68,10 @@ def one_driver(ask: Ask, placement: Placement) -> Iterator[Finding]:
     yield from compared(ask, "the GPU driver", found, f"nvidia-smi, given as NODE=FILE, or {PROBE}", fix)
 
 
-def nccl_of(machine: Machine) -> str | None:
-    """The library that the job loaded, else the one that it would find: `2.27.5`."""
-    loaded = {seen.library for seen, _ in machine.observed if seen.library}
-    if len(loaded) == 1:
-        return loaded.pop().removeprefix("NCCL ").partition("+")[0]
-    return machine.software.nccl if not loaded else ", ".join(sorted(loaded))
-
-
 @rule("VER002", "one NCCL on all nodes", over=whole_job, severity="error")
 def one_nccl(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """The communication library, by the log of the job where there is one."""
-    found = split(placement, nccl_of)
+    found = split(placement, lambda machine: machine.nccl)
     fix = "use one image, or one nvidia-nccl package, on all nodes: ranks of two versions hang or abort"
     supply = f"the NCCL_DEBUG=VERSION line of every node, or {PROBE} in the job's own environment"
     yield from compared(ask, "NCCL", found, supply, fix)

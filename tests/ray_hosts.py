@@ -22,9 +22,8 @@ from pathlib import Path
 import pytest
 from nvml_machine import library
 from real import require
-from rooted import DESCRIPTIONS, lay_out
 from shell import COMMAND
-from slurm_hosts import BOOT_ID, GPUS, gpus_of, run
+from slurm_hosts import BOOT_ID, GPUS, furnish, gpus_of, run
 
 __all__ = ["GPUS", "RayHost", "RayHosts", "ray_hosts"]
 
@@ -145,15 +144,7 @@ def end(pids: Sequence[int]) -> None:
 def start(cluster: RayHosts, bridge: str, index: int, name: str) -> RayHost:
     """One host: its network, what it shows of itself, and its raylet."""
     address, folder = f"{NET}.{index + 1}", cluster.folder
-    run("ip", "netns", "add", name)
-    run("ip", "link", "add", f"v{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
-    run("ip", "link", "set", f"v{name}", "master", bridge, "up")
-    run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-    run("ip", "-n", name, "link", "set", "eth0", "up")
-    run("ip", "-n", name, "link", "set", "lo", "up")
-    shown = folder / "hosts" / name
-    lay_out((DESCRIPTIONS / "hgx-h100.txt").read_text(encoding="utf-8"), shown)
-    (shown / "boot_id").write_text(f"{uuid.UUID(int=index + 1)}\n")
+    shown = furnish(folder, bridge, name, address, uuid.UUID(int=index + 1))
     (shown / "machine.txt").write_text(gpus_of(index) if index else "system gpus 0\n")
     (shown / "modules").mkdir()
     mounts = {"sys": "/sys", "boot_id": BOOT_ID, "machine.txt": f"{folder}/machine.txt"}

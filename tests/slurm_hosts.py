@@ -77,17 +77,23 @@ def hosts(folder: Path, count: int) -> Iterator[tuple[Cluster, Mapping[str, str]
         subprocess.run(["ip", "link", "del", bridge], capture_output=True, check=False)
 
 
-def start(folder: Path, bridge: str, index: int, name: str, env: Mapping[str, str]) -> None:
-    """One host: its network, what it shows of itself, and its slurmd."""
+def furnish(folder: Path, bridge: str, name: str, address: str, boot: uuid.UUID) -> Path:
+    """One host in its own network on the bridge; the folder of what it shows of itself."""
     run("ip", "netns", "add", name)
     run("ip", "link", "add", f"v{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
     run("ip", "link", "set", f"v{name}", "master", bridge, "up")
-    run("ip", "-n", name, "addr", "add", f"{NET}.{index}/24", "dev", "eth0")
+    run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
     run("ip", "-n", name, "link", "set", "eth0", "up")
     run("ip", "-n", name, "link", "set", "lo", "up")
     shown = folder / "hosts" / name
     lay_out((DESCRIPTIONS / "hgx-h100.txt").read_text(encoding="utf-8"), shown)
-    (shown / "boot_id").write_text(f"{uuid.UUID(int=index)}\n")
+    (shown / "boot_id").write_text(f"{boot}\n")
+    return shown
+
+
+def start(folder: Path, bridge: str, index: int, name: str, env: Mapping[str, str]) -> None:
+    """One host: its network, what it shows of itself, and its slurmd."""
+    shown = furnish(folder, bridge, name, f"{NET}.{index}", uuid.UUID(int=index))
     (shown / "machine.txt").write_text(gpus_of(index))
     serve(folder, name, env)
 

@@ -174,6 +174,27 @@ def test_one_lost_gpu_in_a_job_of_many_nodes_is_told_once() -> None:
     assert subjects(7, 7, 7) == [["node-a", "node-b", "node-c"]]
 
 
+@pytest.mark.parametrize(
+    ("scopes", "accused"),
+    [
+        (("host", "container", "container"), ["node-a"]),
+        (("container", "host", "host"), ["node-b", "node-c"]),
+    ],
+)
+def test_a_container_that_sees_fewer_gpus_is_not_like_a_host_that_lost_one(
+    scopes: tuple[str, ...], accused: list[str]
+) -> None:
+    text = "engine: vllm\nparallel: {tensor: 4, pipeline: 3}\nnodes: [node-a, node-b, node-c]\n"
+    nodes = []
+    for n, scope in enumerate(scopes):
+        view = snap(f"node-{'abc'[n]}", range(4 * n, 4 * n + 4), count=7, numa=[None] * 7, size=12)
+        gpus = tuple(msgspec.structs.replace(gpu, scope=scope) for gpu in view.identity.gpus)
+        nodes.append(
+            msgspec.structs.replace(view, identity=msgspec.structs.replace(view.identity, gpus=gpus))
+        )
+    assert [one.subjects for one in answer(report(text, *nodes), "VER007").findings] == [accused]
+
+
 def trays(uuid: str = "a" * 32, other: str = "a" * 32, state: str = "Completed") -> list[FullSnapshot]:
     """Two trays of four GPUs and what they report of their domain."""
     first, second = (completed(one, state=state) for one in (uuid, other))

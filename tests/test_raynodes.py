@@ -248,3 +248,9 @@ def test_whatever_workers_are_listed_the_order_is_that_of_their_first_ranks(plac
     seen = list(dict.fromkeys(places))
     assert order(found)[: len(seen)] == seen
     assert found.placed.node == [seen.index(place) for place in places]
+
+
+def test_a_number_of_gpus_that_is_none_is_not_known() -> None:
+    odd = [said("cluster-node-gpus", "many", ident) for ident in (A, B, C)]
+    found = placed(NODES, *three(), stated(DRIVER, *LISTED, *odd))
+    assert order(found) == ["node-y", "node-z", "node-x"]

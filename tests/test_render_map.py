@@ -282,3 +282,12 @@ def test_a_box_says_what_joins_its_gpus(links: list[list[str | None]], words: st
     placement = sample_report.placed()
     shape = msgspec.structs.replace(placement.shapes[0], links=links)
     assert draw(msgspec.structs.replace(placement, shapes=[shape])).boxes[0].links == words
+
+
+def test_cell_and_pointer_call_a_gpu_by_the_same_number() -> None:
+    placement = sample_report.placed()
+    gpus = [msgspec.structs.replace(gpu, uuid=None, bus=None, index=7) for gpu in placement.nodes[0].gpus]
+    nodes = [msgspec.structs.replace(placement.nodes[0], gpus=gpus)]
+    cell = draw(msgspec.structs.replace(placement, nodes=nodes)).boxes[0].cells[0]
+    assert cell.gpu == "GPU 7"
+    assert cell.title.endswith("GPU 7")

@@ -133,7 +133,9 @@ def test_subjects_tell_ranks_and_nodes(subjects: list[str], ranks: str, nodes: l
 @given(st.text(max_size=200))
 @settings(max_examples=50, deadline=None)
 def test_any_subject_is_read(text: str) -> None:
-    concern([text, f"ranks {text}", "ranks 1..999999999"], 3, homes_of([sample_report.placed()]))
+    found = concern([text, f"ranks {text}", "ranks 1..999999999"], 3, homes_of([sample_report.placed()]))
+    assert found.cut
+    assert set(found.nodes.split("\n")) == {"gpu-0000", "gpu-0001"}
 
 
 def test_a_finding_keeps_its_name_until_it_is_about_something_else() -> None:

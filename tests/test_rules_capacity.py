@@ -14,7 +14,7 @@ from made_capacity import CROWDED, DENSE, FITTING, GIB, plan_of, sized, two
 from topocheck.ask import Ask
 from topocheck.report import Report, RuleReport
 from topocheck.sizing import StageNeed, division, needs
-from topocheck.snapshot import Coverage
+from topocheck.snapshot import Coverage, MigDevice
 
 DEEPSEEK = {
     "model_type": "deepseek_v3",
@@ -119,6 +119,17 @@ def test_a_workload_without_its_length_or_number_leaves_it_open_unless_weights_a
     assert of(whole, "CAP002").verdict == "unknown"
     assert key in next(gap.need for gap in whole.gaps if "CAP002" in gap.rules)
     assert capacity(workload, memory=3 * GIB).verdict == "fail"
+
+
+def test_a_rank_on_a_slice_that_only_a_list_shows_has_not_the_whole_memory() -> None:
+    first, second = two()
+    parts = tuple(
+        msgspec.structs.replace(gpu, mig=(MigDevice(uuid="MIG-1"),)) for gpu in second.identity.gpus
+    )
+    cut = msgspec.structs.replace(second, identity=msgspec.structs.replace(second.identity, gpus=parts))
+    plan = plan_of(model=str(DENSE), workload=FITTING)
+    assert of(report(plan, first, second), "CAP002").verdict == "pass"
+    assert of(report(plan, first, cut), "CAP002").verdict == "unknown"
 
 
 def test_sizes_alone_are_no_weights() -> None:

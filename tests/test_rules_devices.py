@@ -151,6 +151,13 @@ def test_a_rank_whose_process_was_not_found_leaves_its_node_undecided() -> None:
     assert answer(report(TWO, less, views[1]), "ID011").verdict == "unknown"
 
 
+def test_ranks_that_two_views_of_a_node_found_count_once() -> None:
+    views = on_gpus(0, 1, 2, 3)
+    gpus = views[0].state.gpus[:2]
+    half = msgspec.structs.replace(views[0], state=msgspec.structs.replace(views[0].state, gpus=gpus))
+    assert answer(report(TWO, half, half, views[1]), "ID011").verdict == "unknown"
+
+
 def test_each_process_of_a_node_has_a_list_of_its_own() -> None:
     first, second = pair(environment={"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
     parts = [

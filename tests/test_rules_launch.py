@@ -409,6 +409,15 @@ def test_uuids_of_a_container_are_compared_as_they_are() -> None:
     assert gives({"NVIDIA_VISIBLE_DEVICES": "all"}).verdict == "unknown"
 
 
+def test_nodes_with_one_list_of_uuids_do_not_have_one_set_of_gpus() -> None:
+    mine = ",".join(gpu.uuid or "" for gpu in gpus("node-a"))
+    views = pair()
+    copied = [msgspec.structs.replace(view, environment={"NVIDIA_VISIBLE_DEVICES": mine}) for view in views]
+    found = rule("ID016", *copied)
+    assert found.verdict == "fail"
+    assert "ranks 4..7 on node-b" in text_of(found)
+
+
 @pytest.mark.parametrize("text", ["", "a", "0,x", "3-1", "0-99999", "-1", "0,,1"])
 def test_a_list_that_is_none_gives_nothing(text: str) -> None:
     assert gives({"SLURM_JOB_GPUS": text}).verdict == "unknown"

@@ -125,6 +125,10 @@ def test_an_edge_that_does_not_say_whether_it_used_gpudirect_proves_nothing() ->
     assert of("OBS009", *running(gdr=None)).verdict == "unknown"
 
 
+def test_a_node_whose_edges_nobody_logged_may_have_staged_them() -> None:
+    assert of("OBS009", running()[0]).verdict == "unknown"
+
+
 def test_every_rank_finished_or_it_is_unknown() -> None:
     assert of("OBS006", *running()).verdict == "pass"
     half = [log("node-a", comm(RING, range(4), phase="start")), running()[1]]

@@ -71,6 +71,18 @@ def test_without_an_index_and_a_version_the_entry_in_use_is_unknown() -> None:
     assert verdict("NET004", addressed(None, nccl=None)) == "unknown"
 
 
+def test_the_nccl_that_the_job_loaded_goes_before_the_one_that_is_installed() -> None:
+    views = addressed(None)
+    logs = [
+        msgspec.structs.replace(
+            one, observed=msgspec.structs.replace(one.observed, library="NCCL 2.18.5+cuda12.1")
+        )
+        for one in running()
+        if one.observed
+    ]
+    assert verdict("NET004", [*views, *logs]) == "fail"
+
+
 def test_a_port_without_an_ip_address_is_a_warning_whatever_the_version() -> None:
     bare = table(((LOW, V1), (LOW, V2)))
     for version in ("2.27.5", "2.18.5", None):

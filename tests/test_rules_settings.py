@@ -307,6 +307,11 @@ def test_a_probe_that_found_no_file_passes_and_a_listing_says_nothing() -> None:
     assert of("ENV003", log("node-a"), text=FOUR).verdict == "unknown"
 
 
+def test_a_node_that_no_probe_looked_at_is_not_like_one_that_it_did() -> None:
+    probed = snap("node-a", range(4), source="topocheck probe")
+    assert of("ENV003", probed, snap("node-b", range(4, 8))).verdict == "unknown"
+
+
 def test_a_node_whose_variables_nobody_shows_is_not_taken_for_one_without_them() -> None:
     first, second = {"NCCL_IB_HCA": "=mlx5_0"}, {"NCCL_IB_HCA": "=mlx5_1"}
     views = each(first, second, first, second, ports=nics(4))

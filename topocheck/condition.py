@@ -75,8 +75,8 @@ class NodeState(Struct, frozen=True, kw_only=True, gc=False):
     """Ordinals of GPUs on which nothing but processes of the job was seen."""
     strayed: tuple[Strayed, ...]
     """Ranks whose process is on other GPUs than the one that they claim."""
-    matched: int
-    """Number of ranks whose process was found on a GPU, be it the one that they claim or not."""
+    matched: tuple[int, ...]
+    """Ordinals of the GPUs that ranks claim whose process was found on a GPU, be it that one or not."""
     busy: tuple[GpuCondition, ...]
     """GPUs on which something else is, or on whose processes nobody looked. What the job's own processes hold
     is left out of the memory, which is None where that is not known."""
@@ -118,7 +118,7 @@ def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashab
     return NodeState(
         idle=kept.setdefault(idle, idle),
         strayed=strayed,
-        matched=matched,
+        matched=kept.setdefault(matched, matched),
         busy=() if len(idle) == len(condition.gpus) else others(condition, own),
         ports=kept.get(ports) or kept.setdefault(ports, tuple(map(named, ports))),
         netdevs=kept.get(seen) or kept.setdefault(seen, tuple(map(bare, condition.netdevs))),
@@ -157,12 +157,12 @@ def others(condition: Condition, own: set[int | None]) -> tuple[GpuCondition, ..
     return tuple([gpu for gpu in found if gpu is not None])
 
 
-def places(condition: Condition, claims: Sequence[RankClaim]) -> tuple[tuple[Strayed, ...], int]:
-    """Ranks that are elsewhere than they claim, and the number of ranks whose process was found."""
+def places(condition: Condition, claims: Sequence[RankClaim]) -> tuple[tuple[Strayed, ...], tuple[int, ...]]:
+    """Ranks that are elsewhere than they claim, and the GPUs claimed by those whose process was found."""
     taken = {(process.pid, gpu.gpu) for gpu in condition.gpus for process in gpu.processes or ()}
     asked = [(claim.pid, claim.gpu) for claim in claims if claim.pid is not None and claim.gpu is not None]
     if taken.issuperset(asked):
-        return (), len(asked)
+        return (), tuple([gpu for _, gpu in asked])
     seats = {claim.pid: claim for claim in claims if claim.pid is not None and claim.gpu is not None}
     found: dict[int, list[int]] = {}
     for gpu in condition.gpus:
@@ -176,7 +176,7 @@ def places(condition: Condition, claims: Sequence[RankClaim]) -> tuple[tuple[Str
             if seats[pid].gpu not in gpus
         ]
     )
-    return strayed, len(found)
+    return strayed, tuple([seats[pid].gpu or 0 for pid in found])
 
 
 def foreign(gpu: GpuCondition, own: set[int | None]) -> GpuCondition | None:

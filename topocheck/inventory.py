@@ -41,6 +41,7 @@ from topocheck.snapshot import (
     Limits,
     NestedLaunch,
     RankClaim,
+    Scope,
     Snapshot,
     Software,
 )
@@ -207,7 +208,7 @@ class Inventory:
         """
         identity, one = snapshot.identity, self._equal.setdefault
         index, sources = len(self.machines), tuple([source.name for source in snapshot.sources])
-        numbers, slices = numbering(identity.gpus), sliced(identity.gpus)
+        numbers, scopes, slices = numbering(identity.gpus), counted(identity.gpus), sliced(identity.gpus)
         machine = Machine(
             identity.host,
             GpuList(identity.gpus),
@@ -218,6 +219,7 @@ class Inventory:
             nics=NicList(identity.nics),
             sources=one(sources, sources),
             numbering=one(numbers, numbers),
+            counted=one(scopes, scopes),
             sliced=one(slices, slices),
         )
         self.machines.append(machine)
@@ -357,10 +359,16 @@ class Inventory:
         ties = registry.tie(identity.gpus)
         machine.twins |= registry.twins()
         machine.gpus, machine.untied = GpuList(registry.gpus), registry.still_untied()
-        machine.numbering, machine.sliced = numbering(registry.gpus), sliced(registry.gpus)
+        machine.numbering, machine.counted = numbering(registry.gpus), counted(registry.gpus)
+        machine.sliced = sliced(registry.gpus)
         machine.conflicts += tuple(registry.conflicts)
         machine.two_uuids += tuple(registry.two_uuids)
         return ties
+
+
+def counted(gpus: Sequence[GpuId]) -> tuple[tuple[Scope, int | None], ...]:
+    """By whom each GPU was numbered, and its number there."""
+    return tuple([(gpu.scope, gpu.nvml) for gpu in gpus])
 
 
 def sliced(gpus: Sequence[GpuId]) -> tuple[int | None, ...]:

@@ -44,6 +44,7 @@ def look(machine: Machine, limits: tuple[float, ...] = USUAL_LIMITS) -> tuple[An
         tuple([(file.path, file.kind, file.exists, *file.settings.items()) for file in machine.files]),
         machine.plugins,
         machine.faults,
+        machine.counted,
         machine.sliced,
         machine.named_models,
         machine.untied,

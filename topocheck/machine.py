@@ -24,6 +24,7 @@ from topocheck.snapshot import (
     NodeClaim,
     Observed,
     ProbeFault,
+    Scope,
     Snapshot,
     Software,
     Verbs,
@@ -79,6 +80,8 @@ class Machine:
     """What launchers say of it as a node or pod, where that is no rank of a process."""
     numbering: tuple[int | None, ...] = ()
     """NVML index of each GPU as an unrestricted process counts; None where it is not shown."""
+    counted: tuple[tuple[Scope, int | None], ...] = ()
+    """By whom each GPU was numbered, and its number there."""
     sliced: tuple[int | None, ...] = ()
     """Number of MIG slices of each GPU, None where it is not known."""
     untied: tuple[tuple[int, int], ...] = ()
@@ -101,6 +104,14 @@ class Machine:
         """Models that its GPUs are listed with, where its shape does not show them all; else ()."""
         models = self.shape.models if self.shape is not None else ()
         return () if models and None not in models else tuple([gpu.model for gpu in self.gpus])
+
+    @property
+    def nccl(self) -> str | None:
+        """Version of NCCL that the job loaded, `2.27.5`, each where there are several; else the installed."""
+        loaded = {
+            seen.library.removeprefix("NCCL ").partition("+")[0] for seen, _ in self.observed if seen.library
+        }
+        return ", ".join(sorted(loaded)) or self.software.nccl
 
     @property
     def names(self) -> tuple[str, ...]:

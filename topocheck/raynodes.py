@@ -26,6 +26,7 @@ from topocheck.engines import ENGINES
 from topocheck.engines.version import before
 from topocheck.inventory import Inventory, Machine
 from topocheck.launchers.ray import bundle_order, worker_order
+from topocheck.launchers.variables import number_of
 from topocheck.plan import Plan
 from topocheck.ranges import first as first_names
 from topocheck.snapshot import JobFact
@@ -202,7 +203,7 @@ def driver_of(plan: Plan, job: Sequence[JobFact]) -> tuple[str, ...]:
 def listed_nodes(job: Sequence[JobFact]) -> tuple[RayNode, ...]:
     """Nodes of `ray status`, `ray list nodes` and the driver's resources."""
     found: dict[str, RayNode] = {}
-    gpus = {fact.name: int(fact.value) for fact in job if fact.kind == "cluster-node-gpus"}
+    gpus = {fact.name: number_of(fact.value) for fact in job if fact.kind == "cluster-node-gpus"}
     for fact in job:
         if fact.kind != "cluster-node":
             continue

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from topocheck.errors import UsageError
+from topocheck.quotedtemplates import quoted_templates
 
 __all__ = ["Batch", "Gate", "batch_script", "task_prolog"]
 
@@ -89,14 +90,7 @@ def directive(value: str) -> Quoted:
 @cache
 def templates() -> Environment:
     """Templates whose every value passes `quoted`."""
-    environment = Environment(  # noqa: S701 - shell is made here, which escaping for HTML would damage
-        loader=PackageLoader("topocheck.templates", ""),
-        finalize=quoted,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = quoted_templates(quoted)
     environment.filters["directive"] = directive
     return environment
 

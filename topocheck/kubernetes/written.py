@@ -9,9 +9,10 @@ from functools import cache
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from topocheck.kubernetes.wanted import FIELDS, Kind, Wanted
+from topocheck.quotedtemplates import quoted_templates
 
 __all__ = ["container", "extras", "failure_policy", "manifest", "quoted", "volumes"]
 
@@ -57,14 +58,7 @@ def literal(text: str, indent: int) -> Ready:
 @cache
 def templates() -> Environment:
     """Templates whose every value passes `quoted`."""
-    environment = Environment(  # noqa: S701 - YAML is made here, which escaping for HTML would damage
-        loader=PackageLoader("topocheck.templates", ""),
-        finalize=quoted,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = quoted_templates(quoted)
     environment.filters.update(at=lines_at, literal=literal)
     return environment
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from topocheck.render.marks import SEVERITIES
+from topocheck.render.packed import number_of
 from topocheck.render.residents import (
     Quarter,
     Resident,
@@ -211,7 +212,6 @@ def _cell(resident: Resident, seat: Rect, marks: Mapping[int, tuple[str, str]]) 
     gpu, report = resident.gpu, resident.report
     found = [marks[rank] for rank in resident.ranks if rank in marks]
     severity, rule = min(found, key=lambda mark: SEVERITIES.index(mark[0]), default=("", ""))
-    number = None if gpu is None else gpu.ordinal if gpu.index is None else gpu.index
     return Cell(
         x=seat.x,
         y=seat.y,
@@ -219,7 +219,7 @@ def _cell(resident: Resident, seat: Rect, marks: Mapping[int, tuple[str, str]]) 
         h=seat.h,
         ranks=resident.ranks,
         label=label_of(resident.ranks),
-        gpu=say("cell_gpu_unknown") if number is None else say("cell_gpu", number=number),
+        gpu=say("cell_gpu_unknown") if gpu is None else say("cell_gpu", number=number_of(gpu)),
         group="" if report is None else say("cell_tensor", number=report.tensor_group),
         replica="" if report is None else say("cell_replica", number=report.replica),
         fills=None if report is None else fills_of(report),

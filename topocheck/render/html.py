@@ -46,8 +46,6 @@ MOST = {
     "waivers": 100,
     "gone": 50,
     "notes": 256,
-    "shapes": 12,
-    "matrix": 16,
 }
 """How many of each are shown; where more exist, the page says so and the JSON report has them."""
 

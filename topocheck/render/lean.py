@@ -12,7 +12,7 @@ from functools import cache
 
 import msgspec
 
-from topocheck.render.packed import MOST_ROWS, listed_ranks
+from topocheck.render.packed import MOST_ROWS, listed_ranks, number_of
 from topocheck.render.words import say
 from topocheck.report import GpuReport, NicReport, NodeReport, PlacementReport, Placing, RankReport, Report
 
@@ -78,16 +78,13 @@ def _placement(placement: PlacementReport, *, uuids: bool) -> PlacementReport:
 def _seats(placement: PlacementReport) -> dict[int, str]:
     """Place of the GPU of each rank in words, `GPU 3`."""
     return {
-        rank: _cell(gpu.ordinal if gpu.index is None else gpu.index)
-        for node in placement.nodes
-        for gpu in node.gpus
-        for rank in gpu.ranks
+        rank: _cell(number_of(gpu)) for node in placement.nodes for gpu in node.gpus for rank in gpu.ranks
     }
 
 
 @cache
 def _cell(number: int) -> str:
-    """A GPU by its number (`number_of`) in words."""
+    """A GPU by its number in words."""
     return say("cell_gpu", number=number)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from topocheck.render.packed import number_of
 from topocheck.render.text import printable, ranges, shorten
 from topocheck.render.words import say
 from topocheck.report import GpuReport, NodeReport, PlacementReport, RankReport, ShapeReport
@@ -134,7 +135,7 @@ def title_of(resident: Resident, rule: str) -> str:
     if report is not None:
         place = {"stage": report.stage, "group": report.tensor_group, "replica": report.replica}
         words.append(say("tip_position", **place))
-    known = gpu and printable(gpu.uuid or gpu.bus or say("cell_gpu", number=gpu.ordinal))
+    known = gpu and printable(gpu.uuid or gpu.bus or say("cell_gpu", number=number_of(gpu)))
     words.append(known or say("tip_gpu_unknown"))
     if rule:
         words.append(say("tip_marked", rule=rule))

@@ -94,7 +94,6 @@ SECTION_WORDS: Mapping[str, str | tuple[str, str]] = MappingProxyType(
         "boundaries": "Stage boundaries",
         "times_prefill": "Time of one prefill microbatch from stage to stage",
         "times_decode": "Time of one decode microbatch from stage to stage",
-        "times_of": "Bars of the boundaries",
         "boundaries_left": (
             "{count} more kind of boundary was not computed.",
             "{count} more kinds of boundaries were not computed.",
