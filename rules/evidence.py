@@ -115,18 +115,14 @@ def evidence_is_of_this_run(ask: Ask, placement: Placement) -> Iterator[Finding]
     absent = [node.name for node in placement.nodes[: placement.expected] if node.machine is None]
     if absent and not stale:
         ask.gap("evidence of this run", absent, "topocheck probe on every node", because="EV001")
-    for number, (needed, what) in enumerate(((expect.run, "run id"), (expect.max_age_s, "time"))):
-        silent = [node.name for node in placement.nodes if node.machine and not said(node, number)]
-        if needed is not None and silent:
-            supply = (
-                f"topocheck probe{' --run ' + expect.run if expect.run and not number else ''} on every node"
-            )
-            ask.gap(f"{what} of the evidence", silent, supply)
-
-
-def said(node: Node, place: int) -> bool:
-    """Some snapshot of the node bears a run id (0), or a time (1)."""
-    return node.machine is not None and any(taken[place] is not None for taken in node.machine.taken)
+    if expect.run is not None:
+        silent = [node.name for node in placement.nodes if node.machine and not node.machine.bears_run]
+        if silent:
+            ask.gap("run id of the evidence", silent, f"topocheck probe --run {expect.run} on every node")
+    if expect.max_age_s is not None:
+        silent = [node.name for node in placement.nodes if node.machine and not node.machine.bears_time]
+        if silent:
+            ask.gap("time of the evidence", silent, "topocheck probe on every node")
 
 
 def seen_nodes(placement: Placement) -> Situations[Node]:

@@ -18,7 +18,7 @@ def test_claims_of_several_machines_stand_one_after_the_other() -> None:
     assert columns.machine == [5, 5, 6]
     assert columns.gpu == [1, UNKNOWN, 0]
     assert columns.local_rank == [0, UNKNOWN, UNKNOWN]
-    assert columns.pid == [10, UNKNOWN, UNKNOWN]
+    assert list(columns.pid) == [10, UNKNOWN, UNKNOWN]
     assert columns.sizes == {4: 0, 8: 10**30}
     assert columns.at == {2: place}
     assert len(columns) == 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from topocheck.gpulist import GpuList, NicList
@@ -38,3 +40,23 @@ def test_a_place_beyond_the_list_is_an_error() -> None:
 def test_an_empty_list_is_empty() -> None:
     assert not GpuList()
     assert list(GpuList()) == []
+
+
+def test_texts_that_cannot_be_parted_again_are_kept_as_they_are() -> None:
+    odd = (GpuId(uuid="GPU-0a\nGPU-0b", serial="1"), GpuId(uuid="", serial="2\n"))
+    assert tuple(GpuList(odd)) == odd
+    assert GpuList(odd).uuids == ("GPU-0a\nGPU-0b", "")
+
+
+def test_what_equal_hosts_have_alike_is_one_object() -> None:
+    kept: dict[Any, Any] = {}
+    one, two = (
+        GpuList(
+            [GpuId(uuid=f"GPU-{host}", bus="0000:18:00.0", serial=host)],
+            lambda each: kept.setdefault(each, each),
+        )
+        for host in ("a", "b")
+    )
+    assert one.alike is two.alike
+    assert (one.uuids, two.uuids) == (("GPU-a",), ("GPU-b",))
+    assert one[0].bus == two[0].bus == "0000:18:00.0"

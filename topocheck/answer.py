@@ -112,8 +112,7 @@ def answer(
 
 def finished(report: Report, asked: AuditReport | None, inventory: Inventory) -> Report:
     """The report with what was asked, and from when the evidence is."""
-    distinct = {taken for machine in inventory.machines for taken in machine.taken}
-    oldest, newest = oldest_and_newest(at for _, at in distinct) or (None, None)
+    oldest, newest = oldest_and_newest(inventory.taken) or (None, None)
     return msgspec.structs.replace(report, audit=asked, evidence_from=oldest, evidence_to=newest)
 
 

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
+from topocheck.occupants import Strayed, occupants
 from topocheck.snapshot import Clock, Condition, Gid, GpuCondition, Netdev, RankClaim
 
 __all__ = ["GidFacts", "NodeState", "PortFacts", "Strayed", "reduced"]
 
-LITTLE_BYTES = 256 << 20
-"""Memory in use without any process that a GPU shows while nothing runs on it."""
 MAPPED = "0000:0000:0000:0000:0000:ffff:"
 """How a GID with an IPv4 address begins."""
 DECODE_GIDS = json.Decoder(tuple[Gid, ...] | None).decode
@@ -57,17 +56,6 @@ class PortFacts(NamedTuple):
     """More GIDs may be set than are listed."""
 
 
-class Strayed(NamedTuple):
-    """A rank whose process is on other GPUs than the one that it claims."""
-
-    rank: int
-    claimed: int
-    """Ordinal of the GPU that it claims."""
-    gpus: tuple[int, ...]
-    """Ordinals of the GPUs that its process is on."""
-    pid: int
-
-
 class NodeState(Struct, frozen=True, kw_only=True, gc=False):
     """One view of what changes by itself on a host."""
 
@@ -97,8 +85,6 @@ def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashab
     """
     if not (condition.gpus or condition.nics or condition.netdevs or condition.clock):
         return None
-    own = {claim.pid for claim in claims}
-    idle = tuple([gpu.gpu for gpu in condition.gpus if is_idle(gpu, own)])
     # Everything here is done for every host: comprehensions in place of calls save a tenth of all gathering.
     ports = tuple(
         [
@@ -114,12 +100,12 @@ def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashab
         ]
     )
     seen = tuple(map(WITHOUT_ADDRESSES, condition.netdevs))
-    strayed, matched = places(condition, claims)
+    idle, matched, strayed, busy = occupants(condition.gpus, claims)
     return NodeState(
         idle=kept.setdefault(idle, idle),
         strayed=strayed,
         matched=kept.setdefault(matched, matched),
-        busy=() if len(idle) == len(condition.gpus) else others(condition, own),
+        busy=busy,
         ports=kept.get(ports) or kept.setdefault(ports, tuple(map(named, ports))),
         netdevs=kept.get(seen) or kept.setdefault(seen, tuple(map(bare, condition.netdevs))),
         addresses=tuple([netdev.addresses for netdev in condition.netdevs]),
@@ -137,67 +123,6 @@ def table(gids: Sequence[Gid] | Raw | None) -> tuple[tuple[Any, ...], ...] | Non
         return None
     return tuple(
         [(gid.index, gid.type, gid.netdev, gid.gid[:30] == MAPPED, gid.gid[:4] == "fe80") for gid in listed]
-    )
-
-
-def is_idle(gpu: GpuCondition, own: set[int | None]) -> bool:
-    """Nothing is on it, or one process of the job with all the memory: the common case, and then quick."""
-    processes, used = gpu.processes, gpu.memory_used_bytes
-    if processes is not None and len(processes) == 1 and used is not None:
-        (process,) = processes
-        held = process.memory_bytes
-        if process.pid in own and held is not None and used - held <= LITTLE_BYTES:
-            return True
-    return foreign(gpu, own) is None
-
-
-def others(condition: Condition, own: set[int | None]) -> tuple[GpuCondition, ...]:
-    """GPUs on which something else is."""
-    found = [foreign(gpu, own) for gpu in condition.gpus]
-    return tuple([gpu for gpu in found if gpu is not None])
-
-
-def places(condition: Condition, claims: Sequence[RankClaim]) -> tuple[tuple[Strayed, ...], tuple[int, ...]]:
-    """Ranks that are elsewhere than they claim, and the GPUs claimed by those whose process was found."""
-    taken = {(process.pid, gpu.gpu) for gpu in condition.gpus for process in gpu.processes or ()}
-    asked = [(claim.pid, claim.gpu) for claim in claims if claim.pid is not None and claim.gpu is not None]
-    if taken.issuperset(asked):
-        return (), tuple([gpu for _, gpu in asked])
-    seats = {claim.pid: claim for claim in claims if claim.pid is not None and claim.gpu is not None}
-    found: dict[int, list[int]] = {}
-    for gpu in condition.gpus:
-        for process in gpu.processes or ():
-            if process.pid in seats:
-                found.setdefault(process.pid, []).append(gpu.gpu)
-    strayed = tuple(
-        [
-            Strayed(seats[pid].rank, seats[pid].gpu or 0, tuple(gpus), pid)
-            for pid, gpus in found.items()
-            if seats[pid].gpu not in gpus
-        ]
-    )
-    return strayed, tuple([seats[pid].gpu or 0 for pid in found])
-
-
-def foreign(gpu: GpuCondition, own: set[int | None]) -> GpuCondition | None:
-    """What is on a GPU beside the job's own processes, memory that they do not hold too; None if nothing is.
-
-    In a container other processes are not listed, and their memory is in use all the same.
-    """
-    if gpu.processes is None:
-        return gpu
-    others = tuple([process for process in gpu.processes if process.pid not in own])
-    used, held = gpu.memory_used_bytes, [p.memory_bytes for p in gpu.processes if p.pid in own]
-    if used is not None and used > LITTLE_BYTES:
-        known = [size for size in held if size is not None]
-        used = max(0, used - sum(known)) if len(known) == len(held) else None
-    if not others and used is not None and used <= LITTLE_BYTES:
-        return None
-    return GpuCondition(
-        gpu=gpu.gpu,
-        memory_used_bytes=used,
-        memory_reserved_bytes=gpu.memory_reserved_bytes,
-        processes=others,
     )
 
 

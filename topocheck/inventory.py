@@ -8,18 +8,17 @@ not tie stays apart. Two sources that contradict each other are kept as conflict
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from topocheck.claims import ClaimColumns, enter, tied
-from topocheck.condition import reduced
+from topocheck.firsts import EMPTY, Firsts
 from topocheck.freshness import Admission, Stale
 from topocheck.gpulist import GpuList, NicList
 from topocheck.hardware import Shape
 from topocheck.hostnames import HostNames
-from topocheck.likeness import look
 from topocheck.machine import Machine, renumbered
 from topocheck.merge import (
     join_coverage,
@@ -29,19 +28,17 @@ from topocheck.merge import (
     merge_hardware,
     speaks_of_the_job_only,
 )
-from topocheck.registry import Conflict, Registry, numbering
+from topocheck.recognised import Recognised
+from topocheck.registry import Conflict, Registry
 from topocheck.snapshot import (
     At,
     FamilyDisagreement,
-    GpuId,
     Hardware,
     Host,
     Identity,
     JobFact,
-    Limits,
     NestedLaunch,
     RankClaim,
-    Scope,
     Snapshot,
     Software,
 )
@@ -51,13 +48,6 @@ if TYPE_CHECKING:  # it is made of inventories
     from topocheck.whereabouts import Whereabouts
 
 __all__ = ["Conflict", "Inventory", "Machine"]
-
-EMPTY = (b"{}", b"")
-
-MOST_RAW = 256
-"""Shapes that are recognised by the object that a decoder hands out again and again."""
-
-NO_LIMITS = Limits()
 
 
 class Inventory:
@@ -81,21 +71,21 @@ class Inventory:
         """Snapshots of another run, or too old: they count as absent."""
         self.earlier: Whereabouts | None = None
         """Where everything stood before, if the user gave that (OBS005)."""
+        self.taken: set[str] = set()
+        """When the snapshots that count were taken."""
         self.others = 0
         """Ranks of other worlds of the job, of which statements about the job may speak too."""
-        self._shapes: dict[bytes, Shape] = {}
-        self._by_raw: dict[int, tuple[msgspec.Raw, Shape]] = {}
+        self._shapes: Recognised[Shape | None] = Recognised(self._read_shape)
         self._alike: dict[bytes, Shape] = {}
         """The first shape of each wiring."""
-        self._environments: dict[bytes, tuple[bytes, ...]] = {}
-        self._equal: dict[Hashable, Any] = {}
+        self._firsts = Firsts()
         self._uuids = array("q")
         """Hashes of the UUIDs of all GPUs. Only where two are equal, the UUIDs themselves are looked at."""
 
     @property
     def shapes(self) -> Collection[Shape]:
         """All hardware shapes that were seen."""
-        return self._shapes.values()
+        return [shape for shape in self._shapes.values.values() if shape is not None]
 
     @property
     def twice(self) -> list[tuple[str, int, int]]:
@@ -104,10 +94,10 @@ class Inventory:
             return []
         seen: dict[str, int] = {}
         return [
-            (gpu.uuid, seen[gpu.uuid], index)
+            (uuid, seen[uuid], index)
             for index, machine in enumerate(self.machines)
-            for gpu in machine.gpus
-            if gpu.uuid is not None and seen.setdefault(gpu.uuid, index) != index
+            for uuid in machine.gpus.uuids
+            if uuid is not None and seen.setdefault(uuid, index) != index
         ]
 
     @property
@@ -140,6 +130,8 @@ class Inventory:
             self.unlabelled.append(snapshot)
             return
         index = self.names.find(host)
+        if snapshot.taken_at is not None:
+            self.taken.add(snapshot.taken_at)
         if index is None:
             index = self._create(snapshot)
         else:
@@ -161,6 +153,8 @@ class Inventory:
             self.machines.append(Machine(host))
             self.names.register(index, host)
         for snapshot in waiting:
+            if snapshot.taken_at is not None:
+                self.taken.add(snapshot.taken_at)
             self._merge(index, snapshot)
 
     def arrange(self) -> None:
@@ -202,28 +196,13 @@ class Inventory:
             machine.twins, machine.look = {}, ()
 
     def _create(self, snapshot: Snapshot) -> int:
-        """A host seen for the first time: the common, fast path.
-
-        What machines say of themselves they mostly say alike: of equal values the first is kept.
-        """
-        identity, one = snapshot.identity, self._equal.setdefault
-        index, sources = len(self.machines), tuple([source.name for source in snapshot.sources])
-        numbers, scopes, slices = numbering(identity.gpus), counted(identity.gpus), sliced(identity.gpus)
-        machine = Machine(
-            identity.host,
-            GpuList(identity.gpus),
-            self._shape(snapshot),
-            one(snapshot.coverage, snapshot.coverage),
-            one(snapshot.software, snapshot.software),
-            faults=snapshot.faults,
-            nics=NicList(identity.nics),
-            sources=one(sources, sources),
-            numbering=one(numbers, numbers),
-            counted=one(scopes, scopes),
-            sliced=one(slices, slices),
-        )
+        """A host seen for the first time: the common, fast path."""
+        identity, index = snapshot.identity, len(self.machines)
+        machine = self._firsts.machine(snapshot, self._shape(snapshot))
+        machine.nics = NicList(identity.nics, self._firsts.one)
         self.machines.append(machine)
-        self._common(index, snapshot, None)
+        if snapshot.ranks:
+            machine.node_ranks = enter(self.claims, snapshot.ranks, index)
         self.note_uuids([gpu.uuid for gpu in identity.gpus if gpu.uuid is not None])
         return index
 
@@ -231,97 +210,26 @@ class Inventory:
         """UUIDs first seen on a machine."""
         self._uuids.extend(map(hash, uuids))
 
-    def _common(self, index: int, snapshot: Snapshot, ties: list[int] | None) -> None:
-        """What is only added up, whether the host is new or known."""
+    def _claim(self, index: int, claims: tuple[RankClaim, ...], ties: list[int]) -> None:
+        """Add the claims of a further view of a known host."""
         machine = self.machines[index]
-        if snapshot.fabric:
-            fabric = tuple([(fabric, ties) for fabric in snapshot.fabric])
-            machine.fabric += self._equal.setdefault(fabric, fabric) if ties is None else fabric
-        found = self._environments_of(snapshot)
-        machine.environments += found
-        machine.listed += found if snapshot.ranks else ()
-        self._circumstances(machine, snapshot, ties)
-        if snapshot.observed is not None:
-            machine.observed += ((snapshot.observed, ties),)
-        if snapshot.node_claim is not None and snapshot.node_claim not in machine.node_claims:
-            machine.node_claims += (snapshot.node_claim,)
-        if snapshot.ranks:
-            self._claim(index, snapshot.ranks, ties)
-        # Now, while all of it is at hand: to go through thousands of machines once more takes longer.
-        seen = look(machine)
-        machine.look = self._equal.setdefault(seen, seen)
-
-    def _circumstances(self, machine: Machine, snapshot: Snapshot, ties: list[int] | None) -> None:
-        """State, limits, means of RDMA, files and age of one view."""
-        one = self._equal.setdefault
-        state = reduced(snapshot.state, snapshot.ranks, self._equal)
-        if state is not None:
-            machine.states += ((state, ties),)
-        if snapshot.limits != NO_LIMITS:
-            limits = one(snapshot.limits, snapshot.limits)
-            if limits not in machine.limits:
-                machine.limits += (limits,)
-                alike = (
-                    limits if limits.container is None else msgspec.structs.replace(limits, container=None)
-                )
-                machine.limits_alike += (one(alike, alike),)
-        if snapshot.verbs is not None:
-            verbs = one(snapshot.verbs, snapshot.verbs)
-            machine.verbs += () if verbs in machine.verbs else (verbs,)
-        machine.files += snapshot.files
-        for name, facts in snapshot.plugins.items():
-            found = one((name, bytes(facts)), (name, bytes(facts)))
-            machine.plugins += () if found in machine.plugins else (found,)
-        if snapshot.model is not None:
-            machine.model += (one(snapshot.model, snapshot.model),)
-        taken = snapshot.run, snapshot.taken_at
-        if taken != (None, None):
-            machine.taken += (one(taken, taken),)
-
-    def _environments_of(self, snapshot: Snapshot) -> tuple[bytes, ...]:
-        """Variables of one view; several where its ranks do not share all."""
-        raw = bytes(snapshot.environment)
-        if not snapshot.own_environments:
-            return () if raw in EMPTY else self._environment(raw)
-        shared = msgspec.json.decode(raw or b"{}", type=dict[str, str])
-        encode = msgspec.json.Encoder(order="sorted").encode
-        return tuple(self._environment(encode(shared | own))[0] for own in snapshot.own_environments)
-
-    def _environment(self, raw: bytes) -> tuple[bytes, ...]:
-        """These variables, one object over all machines; read once, so that rules need not doubt them."""
-        if raw not in self._environments:
-            msgspec.json.decode(raw, type=dict[str, str])
-            self._environments[raw] = (raw,)
-        return self._environments[raw]
-
-    def _claim(self, index: int, claims: tuple[RankClaim, ...], ties: list[int] | None) -> None:
-        machine = self.machines[index]
-        machine.has_claims = True
-        found = enter(self.claims, claims if ties is None else tuple(tied(claims, ties)), index)
-        machine.node_ranks = tuple(dict.fromkeys(machine.node_ranks + found)) if machine.node_ranks else found
+        found = enter(self.claims, tuple(tied(claims, ties)), index)
+        machine.node_ranks = tuple(dict.fromkeys(machine.node_ranks + found))
 
     def _shape(self, snapshot: Snapshot) -> Shape | None:
         """The shape of a snapshot, None for none. Raises msgspec.ValidationError if it fits no identity."""
-        shape = self._shape_of(snapshot.hardware)
+        shape = self._shapes(snapshot.hardware)
         if shape is not None and shape.gpus > len(snapshot.identity.gpus):
             listed = len(snapshot.identity.gpus)
             raise msgspec.ValidationError(f"`hardware` lists {shape.gpus} GPUs and `identity` {listed}")
         return shape
 
-    def _shape_of(self, hardware: msgspec.Raw) -> Shape | None:
-        """The shape of these bytes, None for none. To hash them takes longer than to decode the rest."""
-        known = self._by_raw.get(id(hardware))
-        if known is not None and known[0] is hardware:
-            return known[1]
-        raw = bytes(hardware)
+    def _read_shape(self, raw: bytes) -> Shape | None:
+        """The shape of these bytes, None for none."""
         if raw in EMPTY:
             return None
-        shape = self._shapes.get(raw)
-        if shape is None:
-            shape = self._shapes[raw] = Shape(raw)
-            shape.take_after(self._alike.setdefault(wiring_of(shape.hardware), shape))
-            if len(self._by_raw) < MOST_RAW:
-                self._by_raw[id(hardware)] = hardware, shape
+        shape = Shape(raw)
+        shape.take_after(self._alike.setdefault(wiring_of(shape.hardware), shape))
         return shape
 
     def _merge(self, index: int, snapshot: Snapshot) -> None:
@@ -340,7 +248,9 @@ class Inventory:
         machine.sources += tuple(s.name for s in snapshot.sources if s.name not in machine.sources)
         if seen is not None and machine.shape is not None:
             snapshot = renumbered(snapshot, seen, machine.shape)
-        self._common(index, snapshot, ties)
+        self._firsts.join(machine, snapshot, ties)
+        if snapshot.ranks:
+            self._claim(index, snapshot.ranks, ties)
 
     def _merge_shape(self, machine: Machine, seen: Shape | None, ties: list[int], at: At | None) -> None:
         """What a further view shows of the hardware; the same seen again adds nothing."""
@@ -348,7 +258,7 @@ class Inventory:
             return
         known = machine.shape.hardware if machine.shape else Hardware()
         merged, _, conflicts = merge_hardware(known, seen.hardware, ties, len(machine.gpus))
-        machine.shape = self._shape_of(msgspec.Raw(msgspec.json.encode(merged)))
+        machine.shape = self._shapes(msgspec.Raw(msgspec.json.encode(merged)))
         places = before(machine), at
         machine.conflicts += tuple(Conflict(about, values, places) for about, values in conflicts)
 
@@ -357,23 +267,12 @@ class Inventory:
         one_boot = None not in (machine.host.boot_id, identity.host.boot_id)
         registry = Registry(list(machine.gpus), list(machine.untied), before(machine), at, one_boot=one_boot)
         ties = registry.tie(identity.gpus)
-        machine.twins |= registry.twins()
+        machine.twins = machine.twins | registry.twins()
         machine.gpus, machine.untied = GpuList(registry.gpus), registry.still_untied()
-        machine.numbering, machine.counted = numbering(registry.gpus), counted(registry.gpus)
-        machine.sliced = sliced(registry.gpus)
+        self._firsts.number(machine)
         machine.conflicts += tuple(registry.conflicts)
         machine.two_uuids += tuple(registry.two_uuids)
         return ties
-
-
-def counted(gpus: Sequence[GpuId]) -> tuple[tuple[Scope, int | None], ...]:
-    """By whom each GPU was numbered, and its number there."""
-    return tuple([(gpu.scope, gpu.nvml) for gpu in gpus])
-
-
-def sliced(gpus: Sequence[GpuId]) -> tuple[int | None, ...]:
-    """Number of MIG slices of each GPU, None where it is not known."""
-    return tuple([None if gpu.mig is None else len(gpu.mig) for gpu in gpus])
 
 
 def before(machine: Machine) -> At | None:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from topocheck.condition import NodeState
+from topocheck.gpulist import GpuList, NicList
 from topocheck.hardware import Shape
 from topocheck.hostnames import names_of
 from topocheck.registry import Conflict
 from topocheck.snapshot import (
     Coverage,
     Fabric,
-    GpuId,
     Host,
     Limits,
     ModelFiles,
     NcclFile,
-    NicId,
     NodeClaim,
     Observed,
     ProbeFault,
@@ -33,14 +31,14 @@ from topocheck.snapshot import (
 __all__ = ["Machine", "renumbered"]
 
 NOTHING_KNOWN, NO_VERSIONS = Coverage(), Software()
+NO_GPUS, NO_NICS = GpuList(), NicList()
 
 
-@dataclass(slots=True)
-class Machine:
+class Machine(Struct, gc=False):
     """One host as all evidence shows it."""
 
     host: Host
-    gpus: Sequence[GpuId] = ()
+    gpus: GpuList = NO_GPUS
     shape: Shape | None = None
     coverage: Coverage = NOTHING_KNOWN
     software: Software = NO_VERSIONS
@@ -62,14 +60,16 @@ class Machine:
     """Means of RDMA, each with its scope; equal ones are one object over all machines."""
     files: tuple[NcclFile, ...] = ()
     """Files that NCCL reads."""
-    nics: Sequence[NicId] = ()
+    nics: NicList = NO_NICS
     """RDMA devices by name, with bus and GUID as far as any view shows them."""
     model: tuple[ModelFiles, ...] = ()
     """Files of the model; equal ones are one object over all machines."""
     plugins: tuple[tuple[str, bytes], ...] = ()
     """What probes of other packages found: name of the probe and its facts, encoded; equal ones once."""
-    taken: tuple[tuple[str | None, str | None], ...] = ()
-    """Run id and time of each snapshot."""
+    bears_run: bool = False
+    """Some snapshot of it bears a run id."""
+    bears_time: bool = False
+    """Some snapshot of it says when it was taken."""
     faults: tuple[ProbeFault, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     sources: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Machine:
     """Ordinals that a later view showed to be the GPU of a lower ordinal, with that one."""
     two_uuids: tuple[Conflict, ...] = ()
     """One bus id with two UUIDs under one boot id."""
-    look: tuple[Any, ...] = field(default=(), init=False)
+    look: tuple[Any, ...] = ()
     """What rules see of it (`topocheck.likeness`), one object for those that look alike; () is not said."""
 
     @property
