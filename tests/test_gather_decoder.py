@@ -41,8 +41,8 @@ def plainly(text: bytes) -> tuple[Snapshot, bytes]:
 def whole(snapshot: Snapshot) -> tuple[Snapshot, bytes]:
     """A snapshot in a form that compares."""
     empty = msgspec.Raw(b"")
-    rest = msgspec.structs.replace(snapshot, hardware=empty, environment=empty)
-    return rest, b"|".join(map(bytes, (snapshot.hardware, snapshot.environment)))
+    rest = msgspec.structs.replace(snapshot, hardware=empty, environment=empty, network=empty)
+    return rest, b"|".join(map(bytes, (snapshot.hardware, snapshot.environment, snapshot.network)))
 
 
 def test_equal_hardware_of_another_machine_is_one_object() -> None:

@@ -29,6 +29,7 @@ from topocheck.merge import (
     merge_hardware,
     speaks_of_the_job_only,
 )
+from topocheck.networkfacts import Networks
 from topocheck.registry import Conflict, Registry, numbering
 from topocheck.snapshot import (
     At,
@@ -87,6 +88,7 @@ class Inventory:
         self._by_raw: dict[int, tuple[msgspec.Raw, Shape]] = {}
         self._alike: dict[bytes, Shape] = {}
         """The first shape of each wiring."""
+        self._networks = Networks()
         self._environments: dict[bytes, tuple[bytes, ...]] = {}
         self._equal: dict[Hashable, Any] = {}
         self._uuids = array("q")
@@ -118,7 +120,7 @@ class Inventory:
     def add(self, snapshot: Snapshot, label: str | None = None) -> None:
         """Take one snapshot. `label` is the name the user gave to a file that names no host.
 
-        Raises msgspec.ValidationError for hardware or variables of another form.
+        Raises msgspec.ValidationError for hardware, variables or network of another form.
         """
         if not self.admission.open and (stale := self.admission.stale(snapshot)):
             self.stale.append(stale)
@@ -254,7 +256,7 @@ class Inventory:
     def _circumstances(self, machine: Machine, snapshot: Snapshot, ties: list[int] | None) -> None:
         """State, limits, means of RDMA, files and age of one view."""
         one = self._equal.setdefault
-        state = reduced(snapshot.state, snapshot.ranks, self._equal)
+        state = reduced(snapshot.state, snapshot.ranks, self._networks.facts(snapshot.network), self._equal)
         if state is not None:
             machine.states += ((state, ties),)
         if snapshot.limits != NO_LIMITS:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Raw, json
 from msgspec.structs import replace
 
 from topocheck.condition import NodeState
 from topocheck.hardware import Shape
 from topocheck.hostnames import names_of
+from topocheck.networkfacts import read_network
 from topocheck.registry import Conflict
 from topocheck.snapshot import (
     Coverage,
@@ -139,9 +141,10 @@ def renumbered(snapshot: Snapshot, seen: Shape, own: Shape) -> Snapshot:
     places = [ordinals.get(nic.name) for nic in seen.hardware.nics]
     if places == list(range(len(places))):
         return snapshot
+    network = read_network(snapshot.network)
     nics = tuple(
         replace(nic, nic=place)
-        for nic in snapshot.state.nics
+        for nic in network.nics
         if nic.nic < len(places) and (place := places[nic.nic]) is not None
     )
-    return replace(snapshot, state=replace(snapshot.state, nics=nics))
+    return replace(snapshot, network=Raw(json.encode(replace(network, nics=nics))))
