@@ -9,7 +9,7 @@ from msgspec import Raw, ValidationError, json
 
 from topocheck.networkfacts import GidFacts, NetworkFacts, Networks
 from topocheck.portreading import GidReading, PortReading, family_of, parted
-from topocheck.snapshot import FullSnapshot, Netdev, Network, PortState
+from topocheck.snapshot import FullSnapshot, Netdev, Network, NicShape, PortState
 
 LOW = "fe80:0000:0000:0000:ba3f:d2ff:fe00:000a"
 MAPPED = "0000:0000:0000:0000:0000:ffff:0a00:010a"
@@ -73,6 +73,18 @@ def test_gids_under_a_subnet_manager_are_let_go() -> None:
     )
     assert (given.nic, given.port, given.sm_lid, given.gids) == (4, 1, 1, None)
     assert refused.gids == unknown.gids == (GidFacts(0, None, None, mapped=False, link_local=True),)
+
+
+def test_ports_of_a_second_view_come_in_the_machines_ordinals() -> None:
+    a, b, c = (NicShape(name=name) for name in "abc")
+    first = with_ports(snap(ports=(a, b)), {0: (PortReading(sm_lid=1),)})
+    second = with_ports(snap(ports=(c, b, a)), {n: (PortReading(sm_lid=7 + n),) for n in (-1, 0, 1, 2, 9)})
+    machine = inventory(first, with_interfaces(second, (Netdev(name="lo"), ("127.0.0.1/8",)))).machines[0]
+    names = [nic.name for nic in machine.shape.hardware.nics] if machine.shape else []
+    (one, _), (two, _) = machine.states
+    assert [(names[port.nic], port.sm_lid) for port in one.ports] == [("a", 1)]
+    assert [(names[port.nic], port.sm_lid) for port in two.ports] == [("c", 7), ("b", 8), ("a", 9)]
+    assert two.addresses == (("127.0.0.1/8",),)
 
 
 def test_a_table_that_was_not_read_is_not_an_empty_one() -> None:

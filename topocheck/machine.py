@@ -145,6 +145,6 @@ def renumbered(snapshot: Snapshot, seen: Shape, own: Shape) -> Snapshot:
     nics = tuple(
         replace(nic, nic=place)
         for nic in network.nics
-        if nic.nic < len(places) and (place := places[nic.nic]) is not None
+        if 0 <= nic.nic < len(places) and (place := places[nic.nic]) is not None
     )
     return replace(snapshot, network=Raw(json.encode(replace(network, nics=nics))))

@@ -74,8 +74,8 @@ class Networks:
         found = self._facts.get(raw)
         if found is None:
             found = self._facts[raw] = facts_of(read_network(raw), self._equal)
-        if len(self._by_raw) < MOST_RAW:
-            self._by_raw[id(network)] = network, found
+            if len(self._by_raw) < MOST_RAW:  # the first of these bytes alone: it may hold its whole document
+                self._by_raw[id(network)] = network, found
         return found
 
 
