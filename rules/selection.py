@@ -6,7 +6,6 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from topocheck.ask import Ask
-from topocheck.condition import PortFacts
 from topocheck.domain import all_in_one_domain
 from topocheck.gidtable import default_fault, fault_at, parse_index, speaks_roce, usable
 from topocheck.hca import Hca, is_up
@@ -14,6 +13,7 @@ from topocheck.hcafaults import Devices, Fault, filter_faults, perhaps_more
 from topocheck.kinds import by_kind
 from topocheck.meetingnet import meeting_interface
 from topocheck.needed import HcaSetting, hca_settings, meant_hcas, need_kind, needed
+from topocheck.networkfacts import PortFacts
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
 from topocheck.rdma import rdma_kind, that_may_use

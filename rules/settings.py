@@ -158,9 +158,9 @@ def interfaces_taken(placement: Placement, node: Node) -> Values | None:
     values = [setting.value for setting in settings_of(placement, node, INTERFACE)]
     found: set[str] = set()
     for state, _ in node.machine.states if node.machine else ():
-        names = [netdev.name for netdev in state.netdevs]
+        names, addresses = [netdev.name for netdev in state.netdevs], state.addresses
         for value in values or (None,):
-            choice = chosen(names, state.addresses, value)
+            choice = chosen(names, addresses, value)
             found |= {state.netdevs[place].layer or "some" for place in choice.addressed}
     return frozenset(f"{layer} interfaces" for layer in found) or None
 

@@ -240,7 +240,9 @@ def fewer_nics() -> Job:
     first, second = nodes(HGX_H100, "gpu-1", "gpu-2")
     shape = changed(second.hardware, nics=second.hardware.nics[:6])
     less = changed(second, hardware=shape, identity=changed(second.identity, nics=second.identity.nics[:6]))
-    return TWO_BY_EIGHT, [first, changed(less, state=changed(less.state, nics=less.state.nics[:6]))]
+    network = changed(less.network, nics=less.network.nics[:6])
+    state = changed(less.state, ports=tuple(port for port in less.state.ports if port.nic < 6))
+    return TWO_BY_EIGHT, [first, changed(less, network=network, state=state)]
 
 
 # C54: versions.

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from boxes import Box, links_of, tree_of
 
+from topocheck.portreading import GidReading, PortReading, parted
 from topocheck.snapshot import (
     SCHEMA,
     At,
@@ -21,7 +22,6 @@ from topocheck.snapshot import (
     Coverage,
     Fabric,
     FullSnapshot,
-    Gid,
     GpuId,
     GpuShape,
     GpuState,
@@ -32,9 +32,10 @@ from topocheck.snapshot import (
     Limits,
     ModelFiles,
     Netdev,
+    Network,
     NicId,
+    NicNetwork,
     NicShape,
-    NicState,
     PciLink,
     PeerAccess,
     Port,
@@ -189,24 +190,38 @@ def identity(box: Box, seat: Seat) -> Identity:
     return Identity(host=Host(name=host, boot_id=boot, machine_id=digits(host, 32)), gpus=gpus, nics=nics)
 
 
-def gids(seat: Seat, nic: int) -> tuple[Gid, ...]:
+def gids(seat: Seat, nic: int) -> tuple[GidReading, ...]:
     """Link-local and IPv4 addresses of a RoCE port, each as v1 and v2."""
     local = f"fe80:0000:0000:0000:0a00:27ff:fe{seat.number:02x}:{nic:04x}"
     mapped = f"0000:0000:0000:0000:0000:ffff:0a{0x30 + nic:02x}:{seat.number:02x}0b"
     both = [(address, kind) for address in (local, mapped) for kind in ("IB/RoCE v1", "RoCE v2")]
     front = both[:2] * (seat.gid_shift // 2)
     return tuple(
-        Gid(index=index, gid=address, type=kind, netdev=f"rail{nic}")
+        GidReading(index=index, digits=address, type=kind, netdev=f"rail{nic}")
         for index, (address, kind) in enumerate([*front, *both])
     )
 
 
-def ports(box: Box, seat: Seat, nic: int) -> NicState:
+def port(box: Box, seat: Seat, nic: int) -> PortReading:
     """Subnet manager and addresses of the port of one NIC."""
     if box.nic.layer == "InfiniBand":
-        local = Gid(index=0, gid=f"fe80:0000:0000:0000:{digits(seat.name, 4)}:00ff:fe00:{nic:04x}")
-        return NicState(nic=nic, ports=(PortState(lid=20 + nic, sm_lid=1, gids=(local,)),))
-    return NicState(nic=nic, ports=(PortState(lid=0, sm_lid=0, gids=gids(seat, nic)),))
+        local = GidReading(index=0, digits=f"fe80:0000:0000:0000:{digits(seat.name, 4)}:00ff:fe00:{nic:04x}")
+        return PortReading(lid=20 + nic, sm_lid=1, gids=(local,))
+    return PortReading(lid=0, sm_lid=0, gids=gids(seat, nic))
+
+
+def ports(box: Box, seat: Seat) -> tuple[tuple[NicNetwork, ...], tuple[PortState, ...]]:
+    """Ports of all NICs."""
+    return parted((nic, (port(box, seat, nic),)) for nic in range(box.nics))
+
+
+def network(box: Box, seat: Seat) -> Network:
+    """Ports and network devices."""
+    front = Netdev(
+        name=seat.interface, kind="physical", layer="ethernet", state="up", mtu=1500, speed_gbps=25
+    )
+    lo = Netdev(name="lo", kind="loopback", layer="loopback", state="unknown")
+    return Network(nics=ports(box, seat)[0], netdevs=(lo, front))
 
 
 def state(box: Box, seat: Seat) -> State:
@@ -224,25 +239,8 @@ def state(box: Box, seat: Seat) -> State:
             )
             for gpu in range(box.gpus)
         ),
-        nics=tuple(ports(box, seat, nic) for nic in range(box.nics)),
-        netdevs=(
-            Netdev(
-                name="lo",
-                kind="loopback",
-                layer="loopback",
-                state="unknown",
-                addresses=("127.0.0.1/8", "::1/128"),
-            ),
-            Netdev(
-                name=seat.interface,
-                kind="physical",
-                layer="ethernet",
-                state="up",
-                mtu=1500,
-                speed_gbps=25,
-                addresses=(f"{seat.address}/16",),
-            ),
-        ),
+        ports=ports(box, seat)[1],
+        addresses=(("127.0.0.1/8", "::1/128"), (f"{seat.address}/16",)),
         pci=tuple(PciLink(node=part.id, width=16, speed_gts=2.5) for part in (*tree.gpus, *tree.nics)),
         clock=Clock(synchronised=True, error_seconds=2e-5, most_error_seconds=0.003),
     )
@@ -314,6 +312,7 @@ def node(box: Box, seat: Seat, **parts: Any) -> FullSnapshot:
             dma_buf=True,
         ),
         model=WEIGHTS,
+        network=network(box, seat),
         state=state(box, seat),
     )
     return msgspec.structs.replace(shown, **parts)

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 from build import TWO, full, snap
 from made_capacity import Made
+from made_network import with_ports
 
-from topocheck.snapshot import FullSnapshot, LinkMatrix, NicShape, NicState, Port, PortState, State, Verbs
+from topocheck.portreading import PortReading
+from topocheck.snapshot import FullSnapshot, LinkMatrix, NicShape, Port, Verbs
 
 __all__ = [
     "CASES",
@@ -83,11 +85,11 @@ def node(
         for n, each in enumerate(devices)
         if each.ports
     }
+    made = with_ports(made, {n: (PortReading(sm_lid=lid),) for n, lid in lids.items()})
     return msgspec.structs.replace(
         made,
         hardware=msgspec.structs.replace(made.hardware, matrix=whole),
         environment={"NCCL_DEBUG": "INFO"} | ({} if hca is None else {"NCCL_IB_HCA": hca}),
-        state=State(nics=tuple(NicState(nic=n, ports=(PortState(sm_lid=lid),)) for n, lid in lids.items())),
     )
 
 

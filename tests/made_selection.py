@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 from build import TWO, nics, pair, snap
 from made_capacity import Made
+from made_network import Interface, with_interfaces, with_ports
 
-from topocheck.snapshot import FullSnapshot, Gid, Netdev, NicShape, NicState, Port, PortState, Software, State
+from topocheck.portreading import GidReading, PortReading
+from topocheck.snapshot import FullSnapshot, Netdev, NicShape, Port, Software
 
 __all__ = ["CASES", "FAILURES", "LOW", "MAPPED", "WELL", "addressed", "netted", "table"]
 
@@ -23,10 +25,10 @@ WELL = ((LOW, V1), (LOW, V2), (MAPPED, V1), (MAPPED, V2))
 """A GID table as most drivers fill it: entry 3 is RoCE v2 with an IPv4 address."""
 
 
-def table(entries: Sequence[tuple[str, str | None]], first: int = 0) -> tuple[Gid, ...]:
+def table(entries: Sequence[tuple[str, str | None]], first: int = 0) -> tuple[GidReading, ...]:
     """A GID table whose first entry has that index."""
     return tuple(
-        Gid(index=first + place, gid=gid, type=kind, netdev="rail0")
+        GidReading(index=first + place, digits=gid, type=kind, netdev="rail0")
         for place, (gid, kind) in enumerate(entries)
     )
 
@@ -34,7 +36,7 @@ def table(entries: Sequence[tuple[str, str | None]], first: int = 0) -> tuple[Gi
 def addressed(
     index: str | None = "3",
     *,
-    gids: tuple[Gid, ...] | None = table(WELL),
+    gids: tuple[GidReading, ...] | None = table(WELL),
     nccl: str | None = "2.27.5",
     cut: bool = False,
     ports: tuple[NicShape, ...] | None = None,
@@ -49,17 +51,11 @@ def addressed(
         value = index if number == 0 else "3"
         if value is not None:
             own["NCCL_IB_GID_INDEX"] = value
-        port = PortState(
-            port=1, lid=0, sm_lid=0, gids=gids if number == 0 else table(WELL), gids_cut=cut and number == 0
+        port = PortReading(
+            lid=0, sm_lid=0, gids=gids if number == 0 else table(WELL), gids_cut=cut and number == 0
         )
-        found.append(
-            msgspec.structs.replace(
-                view,
-                environment=own,
-                software=Software(nccl=nccl),
-                state=State(nics=(NicState(nic=0, ports=(port,)),)),
-            )
-        )
+        made = msgspec.structs.replace(view, environment=own, software=Software(nccl=nccl))
+        found.append(with_ports(made, {0: (port,)}))
     return found
 
 
@@ -78,30 +74,25 @@ def choosing(value: str, ports: tuple[NicShape, ...] | None = None, **parts: Any
 def netted(
     value: str | None = "eth0",
     *,
-    of_first: Sequence[Netdev] | None = None,
-    of_second: Sequence[Netdev] | None = None,
+    of_first: Sequence[Interface] | None = None,
+    of_second: Sequence[Interface] | None = None,
     **variables: str,
 ) -> list[FullSnapshot]:
     """Two nodes with lo and eth0 that ask for an interface; keywords change what they have."""
     found = []
     for number, (view, own) in enumerate(zip(pair(), (of_first, of_second), strict=True)):
-        lo = Netdev(name="lo", kind="loopback", state="unknown", addresses=("127.0.0.1/8", "::1/128"))
-        eth = Netdev(name="eth0", kind="physical", state="up", addresses=(f"10.51.0.{number + 7}/24",))
+        lo = Netdev(name="lo", kind="loopback", state="unknown"), ("127.0.0.1/8", "::1/128")
+        eth = Netdev(name="eth0", kind="physical", state="up"), (f"10.51.0.{number + 7}/24",)
         environment = {"NCCL_DEBUG": "INFO"} | variables
         if value is not None:
             environment["NCCL_SOCKET_IFNAME"] = value
-        found.append(
-            msgspec.structs.replace(
-                view,
-                environment=environment,
-                state=State(netdevs=(lo, *own) if own is not None else (lo, eth)),
-            )
-        )
+        made = msgspec.structs.replace(view, environment=environment)
+        found.append(with_interfaces(made, lo, *((eth,) if own is None else own)))
     return found
 
 
 ONE: Job = (ALONE, [snap("node-a", range(4), size=4)])
-OTHER = (Netdev(name="ens5", kind="physical", state="up", addresses=("10.51.0.7/24",)),)
+OTHER = ((Netdev(name="ens5", kind="physical", state="up"), ("10.51.0.7/24",)),)
 DOWN_PORT = Port(state="DOWN", physical="Disabled", layer="Ethernet")
 
 CASES: dict[str, Made] = {

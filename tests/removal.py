@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields, replace
 
-from topocheck.snapshot import Coverage, FullSnapshot, Hardware, LinkMatrix
+from topocheck.snapshot import Coverage, FullSnapshot, Hardware, LinkMatrix, Network
 
 __all__ = ["SAYS_SOMETHING", "SNAPSHOT", "Removal", "parts_of", "removals"]
 
@@ -53,7 +53,8 @@ SINGLE = frozenset(
         "observed.facts",
         "hardware.peers",
         "state.gpus",
-        "state.nics",
+        "network.nics",
+        "state.ports",
     }
 )
 """Lists whose entries stand for themselves, so that one of them may be missing."""
@@ -66,6 +67,7 @@ BY_ORDINAL = frozenset(
         "hardware.matrix.gpus",
         "identity.gpus",
         "identity.nics",
+        "network.netdevs",
     }
 )
 """Lists by whose ordinals other parts count: `lists` takes them away."""
@@ -151,11 +153,26 @@ def lists(snapshot: FullSnapshot) -> Iterator[tuple[str, FullSnapshot]]:
     if matrix.gpus and matrix.nics:
         half = replace(hardware, matrix=replace(matrix, gpus=()))
         yield "hardware.matrix.gpus", replace(snapshot, hardware=half)
+    if snapshot.network != Network():
+        silent = replace(snapshot.state, addresses=())
+        yield "network", replace(snapshot, network=Network(), state=silent)
+        bare = replace(snapshot.network, netdevs=())
+        yield "network.netdevs", replace(snapshot, network=bare, state=silent)
+    told = snapshot.state.addresses
+    for place in range(len(told))[:MOST_ENTRIES]:
+        if told[place] is not None:
+            fewer = replace(snapshot.state, addresses=(*told[:place], None, *told[place + 1 :]))
+            yield f"state.addresses[{place}]", replace(snapshot, state=fewer)
     if hardware.nics:
         nics_gone = replace(hardware, nics=(), matrix=replace(matrix, nics=()) if matrix.gpus else None)
-        state = replace(snapshot.state, nics=())
-        bare = replace(snapshot, hardware=nics_gone, identity=replace(identity, nics=()), state=state)
-        yield "hardware.nics", uncovered(bare, ["nics"])
+        gone = replace(
+            snapshot,
+            hardware=nics_gone,
+            identity=replace(identity, nics=()),
+            network=replace(snapshot.network, nics=()),
+            state=replace(snapshot.state, ports=()),
+        )
+        yield "hardware.nics", uncovered(gone, ["nics"])
     if identity.gpus:
         yield "identity.gpus", nameless(replace(snapshot, hardware=gpus_gone))
 

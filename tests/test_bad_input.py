@@ -79,6 +79,21 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
         stream(snapshot(0, state={"gpus": [{"gpu": 9}]})).encode(),
         ":1: state uses GPU ordinal 9 and identity.gpus lists 4",
     ),
+    "addresses of other network devices": (
+        stream(
+            snapshot(0),
+            snapshot(1, network={"netdevs": [{"name": "lo"}]}, state={"addresses": [None, ["10.0.0.1/8"]]}),
+        ).encode(),
+        ": document 2: hardware, environment or network: `state.addresses` lists 2 and `network.netdevs` 1",
+    ),
+    "addresses without network devices": (
+        stream(snapshot(0, state={"addresses": [None]})).encode(),
+        "`state.addresses` lists 1 and `network.netdevs` 0",
+    ),
+    "network of another form": (
+        stream(snapshot(0, network={"netdevs": [{"name": 7}]})).encode(),
+        "network: Expected `str`, got `int` - at `$.netdevs[0].name`",
+    ),
     "fabric of no such GPU": (
         stream(snapshot(0, fabric=[{"gpus": [-1]}])).encode(),
         ":1: fabric uses GPU ordinal -1 and identity.gpus lists 4",
@@ -322,7 +337,39 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-PLACES = places(snapshot(0))
+NETWORKED = snapshot(
+    0,
+    network={
+        "nics": [
+            {
+                "nic": nic,
+                "ports": [
+                    {
+                        "sm_lid": 0,
+                        "has_lid": False,
+                        "gids": [{"index": 3, "family": "ipv4", "type": "RoCE v2", "netdev": "eth0"}],
+                    }
+                ],
+            }
+            for nic in range(2)
+        ],
+        "netdevs": [
+            {"name": "lo", "kind": "loopback", "state": "unknown"},
+            {"name": "eth0", "kind": "physical", "layer": "ethernet", "state": "up", "mtu": 1500},
+        ],
+    },
+    state={
+        "gpus": [{"gpu": 0, "memory_used_bytes": 0, "processes": []}],
+        "ports": [
+            {"nic": nic, "lid": 0, "gids": [f"0000:0000:0000:0000:0000:ffff:0a00:0{nic}01"]}
+            for nic in range(2)
+        ],
+        "addresses": [["127.0.0.1/8"], ["10.0.0.1/16"]],
+        "clock": {"synchronised": True, "error_seconds": 1e-05},
+    },
+)
+"""A node that shows its ports and network devices as well."""
+PLACES = places(NETWORKED)
 Answer = TypeVar("Answer")
 
 
@@ -351,7 +398,7 @@ def verified(file: Path) -> Report:
 
 def changed(changes: dict[tuple[Any, ...], Any]) -> dict[str, Any]:
     """The first node with some values replaced, inner ones first."""
-    document = copy.deepcopy(snapshot(0))
+    document = copy.deepcopy(NETWORKED)
     for path, value in sorted(changes.items(), key=lambda change: -len(change[0])):
         inner: Any = document
         for key in path[:-1]:

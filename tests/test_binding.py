@@ -9,10 +9,12 @@ import pytest
 from build import claims, inventory, log, plan, snap
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_network import with_ports
 
 from topocheck.binding import Binding, bind, expected_nodes
 from topocheck.plan import NodeRange, Plan
-from topocheck.snapshot import FullSnapshot, Gid, Hardware, Host, Identity, NicState, PortState, State
+from topocheck.portreading import GidReading, PortReading
+from topocheck.snapshot import FullSnapshot, Hardware, Host, Identity
 
 Seats = dict[int, dict[int, int]]
 
@@ -131,8 +133,8 @@ def test_hosts_that_number_their_gpus_differently_are_two_kinds() -> None:
 
 def test_hosts_whose_ports_have_other_addresses_are_two_kinds() -> None:
     def ported(name: str, kind: str) -> FullSnapshot:
-        gids = (Gid(index=3, gid="0000:0000:0000:0000:0000:ffff:0a14:0105", type=kind),)
-        return snap(name, state=State(nics=(NicState(nic=0, ports=(PortState(gids=gids),)),)))
+        gids = (GidReading(index=3, digits="0000:0000:0000:0000:0000:ffff:0a14:0105", type=kind),)
+        return with_ports(snap(name), {0: (PortReading(gids=gids),)})
 
     assert len(bound(2, ported("a", "RoCE v2"), ported("b", "IB/RoCE v1")).orders) == 2
     assert len(bound(2, ported("a", "RoCE v2"), ported("b", "RoCE v2")).orders) == 1

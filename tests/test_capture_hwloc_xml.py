@@ -42,8 +42,8 @@ def test_devices_and_their_identity() -> None:
         NicId(name="mlx5_4", bus="0000:04:00.0", guid="5a5a:0300:0000:00e1", card="5a5a:0300:0000:00e1"),
     )
     assert (snapshot.coverage.gpus, snapshot.coverage.nics) == ("all", "all")
-    (port,) = snapshot.state.nics[0].ports
-    assert (port.lid, port.gids_cut) == (27, True)
+    (port,) = snapshot.network.nics[0].ports
+    assert (port.has_lid, port.gids_cut, snapshot.state.ports[0].lid) == (True, True, 27)
     assert snapshot.hardware.nics[0].ports[0].state == "ACTIVE"
 
 

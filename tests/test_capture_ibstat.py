@@ -10,7 +10,7 @@ from torn_text import read, texts
 
 from topocheck.probes.capture.ibstat import parse
 from topocheck.probes.capture.text import read_text
-from topocheck.snapshot import NicId, Port, PortState
+from topocheck.snapshot import NicId, Port, PortNetwork, PortState
 
 CAPTURES = Path(__file__).parent / "captures"
 CASES = Path(__file__).resolve().parents[2] / "shared" / "data" / "cases"
@@ -33,8 +33,9 @@ def test_devices_and_ports_are_read_in_the_kernels_words() -> None:
         (1, "INIT", "InfiniBand"),
         (2, "DOWN", "Ethernet"),
     ]
-    assert snapshot.state.nics[0].ports == (PortState(lid=31, sm_lid=2),)
-    assert [port.sm_lid for port in snapshot.state.nics[1].ports] == [0, 0]
+    assert snapshot.network.nics[0].ports == (PortNetwork(sm_lid=2, has_lid=True),)
+    assert [(port.sm_lid, port.has_lid) for port in snapshot.network.nics[1].ports] == [(0, True), (0, False)]
+    assert snapshot.state.ports[0] == PortState(nic=0, lid=31)
 
 
 def test_a_link_at_sdr_has_an_unknown_rate() -> None:
@@ -79,7 +80,8 @@ def test_any_text_is_read(text: str) -> None:
         (snapshot,) = reading.snapshots
         count = len(snapshot.identity.nics)
         assert count == len(snapshot.hardware.nics)
-        assert all(state.nic < count for state in snapshot.state.nics)
+        assert all(nic.nic < count for nic in snapshot.network.nics)
+        assert all(port.nic < count for port in snapshot.state.ports)
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not here")

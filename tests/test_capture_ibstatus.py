@@ -28,9 +28,8 @@ def test_ports_states_and_local_ids_are_read() -> None:
         ("DOWN", "Disabled", 40.0),
     ]
     assert [nic.kind for nic in snapshot.hardware.nics] == [None, None, "bond"]
-    assert [(state.ports[0].lid, state.ports[0].sm_lid) for state in snapshot.state.nics] == [
-        (31, 2), (32, 2), (0, 0),
-    ]  # fmt: skip
+    assert [port.lid for port in snapshot.state.ports] == [31, 32, 0]
+    assert [nic.ports[0].sm_lid for nic in snapshot.network.nics] == [2, 2, 0]
 
 
 def test_holes_in_the_numbers_prove_nothing() -> None:

@@ -25,12 +25,16 @@ def test_a_verbose_listing_tells_rate_and_gids() -> None:
     (port,) = mellanox.ports
     assert (port.state, port.physical, port.layer, port.rate_gbps) == ("ACTIVE", "LinkUp", "Ethernet", 400.0)
     assert (amazon.kind, amazon.ports[0].layer) == ("efa", None)
-    (state,) = snapshot.state.nics[0].ports
-    assert state.gids == (
-        Gid(index=0, gid="fe80:0000:0000:0000:5a5a:03ff:fe00:00c1", type="IB/RoCE v1"),
-        Gid(index=3, gid="0000:0000:0000:0000:0000:ffff:c000:0211", type="RoCE v2"),
+    (shared,) = snapshot.network.nics[0].ports
+    assert shared.gids == (
+        Gid(index=0, family="link-local", type="IB/RoCE v1"),
+        Gid(index=3, family="ipv4", type="RoCE v2"),
     )
-    assert not state.gids_cut
+    assert snapshot.state.ports[0].gids == (
+        "fe80:0000:0000:0000:5a5a:03ff:fe00:00c1",
+        "0000:0000:0000:0000:0000:ffff:c000:0211",
+    )
+    assert not shared.gids_cut
     assert reading.notes == ()
 
 
@@ -62,8 +66,8 @@ def test_gids_of_a_cut_block_may_be_more() -> None:
     (reading,) = parse(
         read(LISTING[: LISTING.index("GID[  3]")].replace("phys_port_cnt:\t\t\t1", "phys_port_cnt:\t\t\t2"))
     )
-    (state,) = reading.snapshots[0].state.nics[0].ports
-    assert state.gids_cut
+    (shared,) = reading.snapshots[0].network.nics[0].ports
+    assert shared.gids_cut
     assert [note.kind for note in reading.notes] == ["cut"]
 
 

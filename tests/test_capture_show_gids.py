@@ -11,7 +11,7 @@ from torn_text import read, texts
 from topocheck.probes.capture.reading import Reading
 from topocheck.probes.capture.show_gids import parse
 from topocheck.probes.capture.text import read_text
-from topocheck.snapshot import PortState
+from topocheck.snapshot import PortNetwork
 
 CAPTURES = Path(__file__).parent / "captures"
 CASES = Path(__file__).resolve().parents[2] / "shared" / "data" / "cases"
@@ -19,14 +19,17 @@ TABLES = (CAPTURES / "show-gids.txt").read_text(encoding="utf-8")
 V1, V2 = "IB/RoCE v1", "RoCE v2"
 
 
-def ports(reading: Reading) -> dict[str, PortState]:
+def ports(reading: Reading) -> dict[str, PortNetwork]:
     (snapshot,) = reading.snapshots
-    return {
-        snapshot.identity.nics[state.nic].name: port for state in snapshot.state.nics for port in state.ports
-    }
+    return {snapshot.identity.nics[nic.nic].name: port for nic in snapshot.network.nics for port in nic.ports}
 
 
-def entries(port: PortState) -> list[tuple[int, str | None, str | None]]:
+def digits(reading: Reading) -> dict[str, tuple[str, ...]]:
+    (snapshot,) = reading.snapshots
+    return {snapshot.identity.nics[port.nic].name: port.gids or () for port in snapshot.state.ports}
+
+
+def entries(port: PortNetwork) -> list[tuple[int, str | None, str | None]]:
     return [(gid.index, gid.type, gid.netdev) for gid in port.gids or ()]
 
 
@@ -38,9 +41,11 @@ def test_each_prompt_has_its_table() -> None:
 
 
 def test_empty_cells_shift_nothing() -> None:
-    port = ports(parse(read(TABLES))[0])["mlx5_8"]
+    first = parse(read(TABLES))[0]
+    port = ports(first)["mlx5_8"]
     assert (port.port, entries(port)) == (2, [(1, V2, None)])
-    assert [gid.gid for gid in port.gids or ()] == ["fd00:0000:0000:0000:0000:0000:0000:0001"]
+    assert [gid.family for gid in port.gids or ()] == ["ipv6"]
+    assert digits(first)["mlx5_8"] == ("fd00:0000:0000:0000:0000:0000:0000:0001",)
 
 
 def test_a_table_below_its_header_is_whole_and_a_cut_row_makes_it_a_part() -> None:
@@ -74,8 +79,10 @@ def test_what_is_no_entry_is_left_alone(text: str) -> None:
 @given(texts("show-gids.txt"))
 def test_any_text_is_read(text: str) -> None:
     for reading in parse(read(text)):
-        for port in ports(reading).values():
-            assert all(gid.type in {V1, V2} and len(gid.gid) == 39 for gid in port.gids or ())
+        for name, port in ports(reading).items():
+            assert all(gid.type in {V1, V2} for gid in port.gids or ())
+            assert len(port.gids or ()) <= len(digits(reading)[name])
+            assert {len(gid) for gid in digits(reading)[name]} == {39}
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not here")
@@ -87,5 +94,6 @@ def test_the_shared_tables_read_as_their_truth_says() -> None:
     (reading,) = parse(read_text(CASES / "C41-show-gids-indented.txt"))
     for name, tail in (("mlx5_0", "0048"), ("mlx5_1", "0049")):
         port = ports(reading)[name]
-        usable = [gid.index for gid in port.gids or () if gid.type == V2 and gid.gid.endswith(tail)]
+        listed = zip(port.gids or (), digits(reading)[name], strict=True)
+        usable = [gid.index for gid, own in listed if gid.type == V2 and own.endswith(tail)]
         assert (usable, len(port.gids or ()), port.gids_cut) == ([3], 4, False)

@@ -82,7 +82,7 @@ def test_a_machine_without_gpus_is_told_as_it_is() -> None:
         assert "gpus" not in found["coverage"]
         assert "gpus" not in found["identity"]
     assert found["identity"]["host"]["boot_id"] == Path("/", BOOT_ID).read_text().strip()
-    assert found["state"]["netdevs"]
+    assert found["network"]["netdevs"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", found["taken_at"])
 
 
@@ -123,7 +123,7 @@ def test_a_driver_that_hangs_is_given_up_and_the_call_is_named(
     assert fault["path"] == shown
     assert fault["reason"] == "did not return within 2 s; its process was ended"
     assert (found["coverage"]["gpus"], found["coverage"]["links"]) == (gpus, links)
-    assert found["state"]["netdevs"]
+    assert found["network"]["netdevs"]
 
 
 def test_a_driver_that_does_not_start_leaves_gpus_unknown() -> None:

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
-
-import msgspec
 import pytest
+from msgspec import Raw, ValidationError, json
 
-from topocheck.condition import GidFacts, NodeState, reduced
-from topocheck.snapshot import (
-    Clock,
-    Condition,
-    Gid,
-    GpuCondition,
-    Netdev,
-    NicCondition,
-    PortCondition,
-    Process,
-    RankClaim,
-)
+from topocheck.condition import NodeState, reduced
+from topocheck.networkfacts import NetworkFacts, PortFacts
+from topocheck.snapshot import Clock, Condition, GpuCondition, Netdev, Process, RankClaim
 
 GIB = 1 << 30
+NOTHING = NetworkFacts()
 
 
-def view(condition: Condition, *pids: int, kept: dict[Hashable, Any] | None = None) -> NodeState:
+def view(condition: Condition, *pids: int, network: NetworkFacts = NOTHING) -> NodeState:
     claims = [RankClaim(rank=rank, pid=pid) for rank, pid in enumerate(pids)]
-    found = reduced(condition, claims, {} if kept is None else kept)
+    found = reduced(condition, claims, network, {})
     assert found is not None
     return found
 
 
 def test_a_view_that_says_nothing_is_none() -> None:
-    assert reduced(Condition(), [], {}) is None
+    assert reduced(Condition(), [], NOTHING, {}) is None
 
 
 def test_a_gpu_with_the_jobs_own_process_alone_is_idle() -> None:
@@ -77,48 +66,37 @@ def test_a_gpu_on_whose_processes_nobody_looked_is_not_idle() -> None:
     assert view(Condition(gpus=(gpu,))).busy == (gpu,)
 
 
-def test_gids_of_equal_hosts_are_kept_once_whatever_their_addresses() -> None:
-    def host(last: str) -> Condition:
-        gids = (
-            Gid(
-                index=2, gid=f"fe80:0000:0000:0000:ba3f:d2ff:fe00:00{last}", type="IB/RoCE v1", netdev="eth2"
-            ),
-            Gid(index=3, gid=f"0000:0000:0000:0000:0000:ffff:0a00:01{last}", type="RoCE v2", netdev="eth2"),
-        )
-        devices = (Netdev(name="eth2", state="up", mtu=9000, addresses=(f"10.0.1.{int(last, 16)}/24",)),)
-        port = PortCondition(lid=0, sm_lid=0, gids=msgspec.Raw(msgspec.json.encode(gids)))
-        return Condition(nics=(NicCondition(nic=0, ports=(port,)),), netdevs=devices)
-
-    kept: dict[Hashable, Any] = {}
-    first, second = view(host("0a"), kept=kept), view(host("0b"), kept=kept)
-    assert first.ports is second.ports
-    assert first.netdevs is second.netdevs
-    assert first.ports[0].gids == (
-        GidFacts(2, "IB/RoCE v1", "eth2", mapped=False, link_local=True),
-        GidFacts(3, "RoCE v2", "eth2", mapped=True, link_local=False),
-    )
-    assert (first.addresses, second.addresses) == ((("10.0.1.10/24",),), (("10.0.1.11/24",),))
-    assert first.netdevs[0].addresses is None
+def test_addresses_are_kept_as_bytes_and_told_by_network_device() -> None:
+    network = NetworkFacts(netdevs=(Netdev(name="lo"), Netdev(name="eth2")))
+    own = json.encode([None, ["10.0.1.10/24", "fe80::1/64"]])
+    found = view(Condition(addresses=Raw(own)), network=network)
+    assert found.netdevs is network.netdevs
+    assert found.addresses == (None, ("10.0.1.10/24", "fe80::1/64"))
+    assert view(Condition(), network=network).addresses == (None, None)
+    assert view(Condition(addresses=Raw(b" [ ] ")), network=network).addresses == (None, None)
 
 
-def test_gids_under_a_subnet_manager_are_let_go() -> None:
-    gid = Gid(index=0, gid="fe80:0000:0000:0000:0c42:a103:00aa:0001")
-    table = msgspec.Raw(msgspec.json.encode((gid,)))
-    port = PortCondition(lid=17, sm_lid=1, gids=table)
-    found = view(Condition(nics=(NicCondition(nic=4, ports=(port,)),)))
-    assert (found.ports[0].nic, found.ports[0].sm_lid, found.ports[0].gids) == (4, 1, None)
+@pytest.mark.parametrize(
+    ("addresses", "words"),
+    [
+        (b'[["10.0.1.10/24"]]', "`state.addresses` lists 1 and `network.netdevs` 2"),
+        (b"[null,null,null]", "`state.addresses` lists 3 and `network.netdevs` 2"),
+        (b'[["10.0.1.10/24"],[7]]', "str"),
+        (b'["10.0.1.10/24",null]', "array"),
+        (b"null", "array"),
+        (b"{}", "array"),
+    ],
+)
+def test_addresses_of_another_form_are_refused_when_they_are_read(addresses: bytes, words: str) -> None:
+    network = NetworkFacts(netdevs=(Netdev(name="lo"), Netdev(name="eth2")))
+    with pytest.raises(ValidationError, match=words):
+        reduced(Condition(addresses=Raw(addresses)), [], network, {})
 
 
-def test_a_gid_table_of_a_stream_is_read_where_no_subnet_manager_gave_an_id() -> None:
-    gid = Gid(index=3, gid="0000:0000:0000:0000:0000:ffff:0a00:010a", type="RoCE v2", netdev="eth0")
-    table = msgspec.Raw(msgspec.json.encode((gid,)))
-    ports = PortCondition(port=1, lid=0, gids=table), PortCondition(port=2, lid=0)
-    found = view(Condition(nics=(NicCondition(nic=0, ports=ports),)))
-    assert found.ports[0].gids == ((3, "RoCE v2", "eth0", True, False),)
-    assert found.ports[1].gids is None
-    odd = PortCondition(lid=0, gids=msgspec.Raw(b'[{"gid":"x"}]'))
-    with pytest.raises(msgspec.ValidationError, match="index"):
-        view(Condition(nics=(NicCondition(nic=0, ports=(odd,)),)))
+def test_ports_and_network_devices_alone_are_something() -> None:
+    assert view(Condition(), network=NetworkFacts(netdevs=(Netdev(name="lo"),))).idle == ()
+    port = PortFacts(0, 1, sm_lid=1, gids=None, cut=False)
+    assert view(Condition(), network=NetworkFacts(ports=(port,))).ports == (port,)
 
 
 def test_the_clock_is_kept_as_it_is() -> None:

@@ -183,7 +183,7 @@ def three(**of_first: str) -> list[FullSnapshot]:
 
 
 THREE = "engine: vllm\nparallel: {tensor: 4, pipeline: 3}\nnodes: [node-a, node-b, node-c]\n"
-NET = Netdev(name="ens5", kind="physical", state="up", addresses=("10.51.0.7/24",))
+NET = Netdev(name="ens5", kind="physical", state="up"), ("10.51.0.7/24",)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_the_variables_that_are_written_mend_what_asked_for_them(
 def test_nodes_without_a_majority_or_without_a_value_that_is_meant_get_no_line() -> None:
     assert "env.sh" not in files(TWO, *told(NCCL_ALGO="Ring"))
     assert "NCCL_P2P_LEVEL" not in files(TWO, *told(NCCL_P2P_LEVEL="close")).get("env.sh", "")
-    two = (NET, Netdev(name="ib0", kind="physical", state="up", addresses=("10.51.0.9/24",)))
+    two = (NET, (Netdev(name="ib0", kind="physical", state="up"), ("10.51.0.9/24",)))
     assert "env.sh" not in files(TWO, *netted(of_first=two))
 
 

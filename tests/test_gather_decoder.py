@@ -41,8 +41,10 @@ def plainly(text: bytes) -> tuple[Snapshot, bytes]:
 def whole(snapshot: Snapshot) -> tuple[Snapshot, bytes]:
     """A snapshot in a form that compares."""
     empty = msgspec.Raw(b"")
-    rest = msgspec.structs.replace(snapshot, hardware=empty, environment=empty)
-    return rest, b"|".join(map(bytes, (snapshot.hardware, snapshot.environment)))
+    fields = msgspec.structs.asdict(snapshot) | dict.fromkeys(("hardware", "environment", "network"), empty)
+    return Snapshot(**fields), b"|".join(
+        map(bytes, (snapshot.hardware, snapshot.environment, snapshot.network))
+    )
 
 
 def test_equal_hardware_of_another_machine_is_one_object() -> None:
@@ -120,3 +122,38 @@ def test_a_document_with_a_damaged_byte_is_read_or_refused_alike(data: st.DataOb
             taught().decode(damaged)
     else:
         assert whole(taught().decode(damaged)) == expected
+
+
+SHARED_TEXT = KNOWN[KNOWN.index(b'"hardware":') :].partition(b',"fabric"')[0].decode()
+
+
+def test_all_shared_parts_of_another_machine_are_the_same_objects() -> None:
+    decoder = taught()
+    first, second = decoder.decode(KNOWN), decoder.decode(OTHER)
+    for name in ("hardware", "environment", "network", "software", "verbs"):
+        assert getattr(first, name) is getattr(second, name), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        document(SHARED_TEXT),
+        document(SHARED_TEXT, '"software":{"driver":"1"}'),
+        document(SHARED_TEXT, '"environment":{"A":"b"}'),
+        document('"verbs":null', SHARED_TEXT),
+        document('"software":{"driver":"1"}', SHARED_TEXT),
+        document(SHARED_TEXT, '"network":{}'),
+        document(SHARED_TEXT, '"hardware":{}'),
+        document(f'"newer":{{{SHARED_TEXT}}}'),
+        document(SHARED_TEXT + "1"),
+    ],
+    ids=["once", "versions", "variables", "null", "before", "network", "hardware", "nested", "broken"],
+)
+def test_a_document_with_a_shared_part_twice_means_what_it_says(text: bytes) -> None:
+    try:
+        expected = plainly(text)
+    except msgspec.MsgspecError as error:
+        with pytest.raises(type(error)):
+            taught().decode(text)
+    else:
+        assert whole(taught().decode(text)) == expected

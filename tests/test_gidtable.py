@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topocheck.condition import GidFacts, PortFacts
 from topocheck.gidtable import default_fault, fault_at, parse_index, speaks_roce, usable
+from topocheck.networkfacts import GidFacts, PortFacts
 
 V1, V2 = "IB/RoCE v1", "RoCE v2"
 LOW_1, LOW_2 = (V1, False, True), (V2, False, True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from topocheck.gpulist import GpuList, NicList
@@ -17,7 +15,7 @@ GPUS = (
 
 
 def test_a_list_gives_back_every_field_of_every_gpu() -> None:
-    packed = GpuList(GPUS)
+    packed = GpuList.of(GPUS)
     assert tuple(packed) == GPUS
     assert [packed[place] for place in range(3)] == list(GPUS)
     assert packed[1:] == GPUS[1:]
@@ -28,35 +26,37 @@ def test_a_list_gives_back_every_field_of_every_gpu() -> None:
 
 def test_a_list_of_devices_gives_back_every_device() -> None:
     nics = (NicId(name="mlx5_0", bus="0000:1a:00.0", guid="b83f:d203:0012:a38e"), NicId(name="mlx5_1"))
-    assert tuple(NicList(nics)) == nics
-    assert NicList(nics)[1] == nics[1]
+    assert tuple(NicList.of(nics)) == nics
+    assert NicList.of(nics)[1] == nics[1]
 
 
 def test_a_place_beyond_the_list_is_an_error() -> None:
     with pytest.raises(IndexError):
-        GpuList(GPUS)[3]
+        GpuList.of(GPUS)[3]
 
 
 def test_an_empty_list_is_empty() -> None:
-    assert not GpuList()
-    assert list(GpuList()) == []
+    assert not GpuList.of(())
+    assert list(GpuList.of(())) == []
 
 
-def test_texts_that_cannot_be_parted_again_are_kept_as_they_are() -> None:
-    odd = (GpuId(uuid="GPU-0a\nGPU-0b", serial="1"), GpuId(uuid="", serial="2\n"))
-    assert tuple(GpuList(odd)) == odd
-    assert GpuList(odd).uuids == ("GPU-0a\nGPU-0b", "")
+def test_identifiers_of_any_text_are_given_back() -> None:
+    odd = (GpuId(uuid="GPU-0a\nGPU-0b", serial="1"), GpuId(uuid="", serial="2\n"), GpuId(serial="\u00ff"))
+    assert tuple(GpuList.of(odd)) == odd
+    assert GpuList.of(odd).uuids == [b"GPU-0a\nGPU-0b", b""]
 
 
-def test_what_equal_hosts_have_alike_is_one_object() -> None:
-    kept: dict[Any, Any] = {}
-    one, two = (
-        GpuList(
-            [GpuId(uuid=f"GPU-{host}", bus="0000:18:00.0", serial=host)],
-            lambda each: kept.setdefault(each, each),
-        )
-        for host in ("a", "b")
-    )
-    assert one.alike is two.alike
-    assert (one.uuids, two.uuids) == (("GPU-a",), ("GPU-b",))
+def test_what_equal_hosts_have_alike_is_equal_and_no_identifier_is_in_it() -> None:
+    one, two = (GpuList.of([GpuId(uuid=f"GPU-{host}", bus="0000:18:00.0", serial=host)]) for host in "ab")
+    assert one.alike == two.alike
+    assert (one.uuids, two.uuids) == ([b"GPU-a"], [b"GPU-b"])
     assert one[0].bus == two[0].bus == "0000:18:00.0"
+    assert "GPU-a" not in repr(one.alike)
+
+
+def test_a_list_equals_the_tuple_of_its_entries() -> None:
+    assert GpuList.of(GPUS) == GPUS
+    assert GpuList.of(GPUS) == GPUS
+    assert hash(GpuList.of(GPUS)) == hash(GPUS)
+    assert GpuList.of(GPUS) != GPUS[:2]
+    assert GpuList.of(GPUS) != 3

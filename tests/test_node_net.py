@@ -15,14 +15,19 @@ from topocheck.probes.node.addresses import (
     parse_if_inet6,
     parse_routes,
 )
-from topocheck.probes.node.net import read_net
+from topocheck.probes.node.net import Interfaces, read_net
 from topocheck.probes.node.roots import Roots
 from topocheck.snapshot import Netdev
 
 
+def addresses_of(net: Interfaces) -> dict[str, tuple[str, ...] | None]:
+    """Addresses by name of the device."""
+    return {netdev.name: own for netdev, own in zip(net.netdevs, net.addresses, strict=True)}
+
+
 def test_a_bond_shows_its_members_and_they_their_bond(tmp_path: Path) -> None:
-    netdevs, faults = read_net(machine("hgx-h100", tmp_path))
-    bond, first, second, loopback = netdevs
+    net, faults = read_net(machine("hgx-h100", tmp_path))
+    bond, first, second, loopback = net.netdevs
     assert bond == Netdev(
         name="bond0",
         kind="bond",
@@ -30,22 +35,23 @@ def test_a_bond_shows_its_members_and_they_their_bond(tmp_path: Path) -> None:
         state="up",
         mtu=9000,
         speed_gbps=400.0,
-        addresses=("10.66.0.17/24", "fe80::5e25:73ff:fec7:10/64"),
         members=("ens3f0np0", "ens3f1np1"),
     )
     assert (first.master, second.master) == ("bond0", "bond0")
-    assert (first.kind, first.bus, first.addresses) == ("physical", "0000:e1:00.0", ())
-    assert (loopback.kind, loopback.layer, loopback.addresses) == (
-        "loopback",
-        "loopback",
+    assert (first.kind, first.bus) == ("physical", "0000:e1:00.0")
+    assert (loopback.kind, loopback.layer) == ("loopback", "loopback")
+    assert net.addresses == (
+        ("10.66.0.17/24", "fe80::5e25:73ff:fec7:10/64"),
+        (),
+        (),
         ("127.0.0.1/8", "::1/128"),
     )
     assert faults == ()
 
 
 def test_an_address_that_may_be_of_two_devices_is_of_none(tmp_path: Path) -> None:
-    netdevs, faults = read_net(machine("roce", tmp_path))
-    assert {netdev.name: netdev.addresses for netdev in netdevs} == {
+    net, faults = read_net(machine("roce", tmp_path))
+    assert addresses_of(net) == {
         "ens1f0": ("10.20.1.5/24", "2001:db8::105/64"),
         "ens1f1": (),
         "lo": ("127.0.0.1/8",),
@@ -59,7 +65,7 @@ def test_an_address_that_may_be_of_two_devices_is_of_none(tmp_path: Path) -> Non
 def test_kinds_are_read_from_what_a_device_has(tmp_path: Path) -> None:
     roce, _ = read_net(machine("roce", tmp_path / "roce"))
     laptop, _ = read_net(machine("laptop", tmp_path / "laptop"))
-    assert {netdev.name: netdev.kind for netdev in (*roce, *laptop)} == {
+    assert {netdev.name: netdev.kind for netdev in (*roce.netdevs, *laptop.netdevs)} == {
         "ens1f0": "physical",
         "ens1f1": "physical",
         "vlan20": "vlan",
@@ -70,22 +76,22 @@ def test_kinds_are_read_from_what_a_device_has(tmp_path: Path) -> None:
 
 
 def test_a_device_that_is_down_has_no_speed(tmp_path: Path) -> None:
-    netdevs, _ = read_net(machine("slingshot", tmp_path))
-    assert [(netdev.name, netdev.state, netdev.speed_gbps) for netdev in netdevs] == [
+    net, _ = read_net(machine("slingshot", tmp_path))
+    assert [(netdev.name, netdev.state, netdev.speed_gbps) for netdev in net.netdevs] == [
         ("hsn0", "down", None),
         ("hsn1", "up", 200.0),
     ]
 
 
 def test_addresses_are_not_known_without_the_tables(tmp_path: Path) -> None:
-    netdevs, faults = read_net(machine("laptop", tmp_path))
-    assert {netdev.addresses for netdev in netdevs} == {None}
+    net, faults = read_net(machine("laptop", tmp_path))
+    assert set(net.addresses) == {None}
     assert [(fault.part, fault.kind) for fault in faults] == [("network", "absent"), ("network", "absent")]
 
 
 def test_a_recorded_kernel_shows_its_devices(tmp_path: Path) -> None:
-    netdevs, _ = read_net(unpack_tar("sysfs/sysfs-qemu-2numa-2switch-rxe.tar.gz", tmp_path))
-    assert [(netdev.name, netdev.kind, netdev.bus) for netdev in netdevs] == [
+    net, _ = read_net(unpack_tar("sysfs/sysfs-qemu-2numa-2switch-rxe.tar.gz", tmp_path))
+    assert [(netdev.name, netdev.kind, netdev.bus) for netdev in net.netdevs] == [
         ("eth0", "physical", "0000:84:00.0"),
         ("eth1", "physical", "0000:15:00.0"),
         ("lo", "loopback", None),
@@ -103,25 +109,25 @@ def test_a_mounted_machine_is_seen_in_the_namespace_of_its_first_process(tmp_pat
             "eth0 000200C0 00000000 0001 0 0 0 00FFFFFF\n>>",
             tmp_path,
         )
-    (netdev,), _ = read_net(roots_at(tmp_path))
-    assert netdev.addresses == ("192.0.2.9/24",)
+    net, _ = read_net(roots_at(tmp_path))
+    assert addresses_of(net) == {"eth0": ("192.0.2.9/24",)}
 
 
 def test_the_loopback_device_of_this_machine_has_its_address() -> None:
     if not Path("/sys/class/net/lo").exists():
         pytest.skip("no loopback device here")
-    netdevs, _ = read_net(Roots.real())
-    loopback = next(netdev for netdev in netdevs if netdev.name == "lo")
+    net, _ = read_net(Roots.real())
+    loopback = next(netdev for netdev in net.netdevs if netdev.name == "lo")
     assert loopback.kind == "loopback"
     if loopback.state != "down":
-        assert "127.0.0.1/8" in (loopback.addresses or ())
+        assert "127.0.0.1/8" in (addresses_of(net)["lo"] or ())
 
 
 def test_addresses_of_another_namespace_are_nobodys(tmp_path: Path) -> None:
     roots = machine("hgx-h100", tmp_path)
     lay_out("proc/net/dev <<\nInter-|   Receive\n face |bytes\n    lo:  1  2\n  eth0:  3  4\n>>", tmp_path)
-    netdevs, faults = read_net(roots)
-    assert {netdev.addresses for netdev in netdevs} == {None}
+    net, faults = read_net(roots)
+    assert set(net.addresses) == {None}
     assert [(fault.kind, fault.path) for fault in faults] == [
         ("not-supported", str(tmp_path / "sys/class/net"))
     ]

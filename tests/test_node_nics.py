@@ -50,8 +50,9 @@ def test_eight_rails_with_gaps_and_a_bond_for_storage(tmp_path: Path) -> None:
         firmware="28.43.2026",
         virtual=False,
     )
-    port = nics.states[1].ports[0]
-    assert (port.lid, port.sm_lid) == (0x2A1, 0x11)
+    shared, port = nics.networks[1].ports[0], nics.ports[1]
+    assert (shared.sm_lid, shared.has_lid) == (0x11, True)
+    assert (port.nic, port.lid) == (1, 0x2A1)
     assert port.counters == {"link_downed": 1, "symbol_error": 0, "out_of_sequence": 7}
     assert (nics.whole, faults) == (True, ())
 
@@ -74,11 +75,11 @@ def test_a_bond_in_software_leaves_both_devices_rails(tmp_path: Path) -> None:
 def test_roce_shows_its_gids_with_types_and_devices(tmp_path: Path) -> None:
     nics, faults = nics_of(machine("roce", tmp_path))
     assert kinds(nics) == {"rocep68s0f0": "rdma", "rocep68s0f1": "rdma"}
-    up, down = (state.ports[0] for state in nics.states)
+    up, down = (nic.ports[0] for nic in nics.networks)
     assert [gid.index for gid in up.gids or ()] == [0, 1, 2, 3, 10]
-    assert (up.gids or ())[3] == Gid(
-        index=3, gid="0000:0000:0000:0000:0000:ffff:0a14:0105", type="RoCE v2", netdev="ens1f0"
-    )
+    assert (up.gids or ())[3] == Gid(index=3, family="ipv4", type="RoCE v2", netdev="ens1f0")
+    assert (nics.ports[0].gids or ())[3] == "0000:0000:0000:0000:0000:ffff:0a14:0105"
+    assert [len(port.gids or ()) for port in nics.ports] == [5, 0]
     assert down.gids == ()
     assert nics.shapes[1].ports[0].state == "DOWN"
     assert {nic.card for nic in nics.ids} == {"9c63:c003:0012:77a0"}
@@ -93,7 +94,7 @@ def test_efa_is_known_by_its_vendor_and_has_no_link_layer(tmp_path: Path) -> Non
         (1, None, None),
     ]
     assert nics.ids[0].card is None
-    assert [gid.type for gid in nics.states[0].ports[0].gids or ()] == [None]
+    assert [gid.type for gid in nics.networks[0].ports[0].gids or ()] == [None]
     assert faults == ()
 
 
@@ -132,7 +133,7 @@ def test_virtual_functions_share_a_card_and_have_no_counters(tmp_path: Path) -> 
     ]
     assert len({nic.guid for nic in nics.ids}) == 3
     assert len({nic.card for nic in nics.ids}) == 1
-    assert [state.ports[0].counters for state in nics.states] == [{"symbol_error": 0}, {}, {}]
+    assert [port.counters for port in nics.ports] == [{"symbol_error": 0}, {}, {}]
     assert [(fault.part, fault.kind, fault.reason) for fault in faults] == [
         ("counters", "not-supported", "'N/A (no PMA)' in place of a number")
     ]
@@ -182,7 +183,7 @@ def test_a_real_h100_host_has_eight_rails_and_a_bond(tmp_path: Path) -> None:
     assert kinds(nics) == {**{f"mlx5_{n}": "rdma" for n in (0, 1, 4, 5, 6, 7, 8, 9)}, "mlx5_bond_0": "bond"}
     assert {nic.ports[0].rate_gbps for nic in nics.shapes if nic.kind == "rdma"} == {400.0}
     assert {nic.ports[0].layer for nic in nics.shapes if nic.kind == "bond"} == {"Ethernet"}
-    assert all(len(state.ports[0].counters) > 10 for state in nics.states)
+    assert all(len(port.counters) > 10 for port in nics.ports)
 
 
 def test_omni_path_is_no_infiniband_though_it_says_so(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_soft_roce_is_reached_through_its_network_device(tmp_path: Path) -> None
         ("rxe3", None, None),
     ]
     assert nics.shapes[0].ports[0].rate_gbps == 2.5
-    assert [gid.netdev for gid in nics.states[0].ports[0].gids or ()] == ["eth0", "eth0"]
+    assert [gid.netdev for gid in nics.networks[0].ports[0].gids or ()] == ["eth0", "eth0"]
 
 
 def test_a_real_a100_host_without_its_identities(tmp_path: Path) -> None:

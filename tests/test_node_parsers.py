@@ -34,6 +34,7 @@ from topocheck.snapshot import (
     FullSnapshot,
     Hardware,
     Identity,
+    Network,
     ProbeFault,
     State,
 )
@@ -129,17 +130,17 @@ def read_everything(roots: Roots) -> FullSnapshot:
     tree = kept(read_pci(roots))
     nics = kept(read_nics(roots, tree))
     gpus = kept(read_amd(roots, tree))
+    net = kept(read_net(roots))
     return FullSnapshot(
         schema=SCHEMA,
         identity=Identity(host=kept(read_identity(roots)), gpus=gpus.ids, nics=nics.ids),
         hardware=Hardware(gpus=gpus.shapes, nics=nics.shapes, pci=tree.nodes),
+        network=Network(nics=nics.networks, netdevs=net.netdevs),
         software=kept(read_software(roots)),
         limits=kept(read_limits(roots)),
         verbs=kept(read_verbs(roots)),
         files=kept(read_nccl_files(roots)),
-        state=State(
-            nics=nics.states, netdevs=kept(read_net(roots)), pci=tree.links, clock=kept(read_clock(roots))
-        ),
+        state=State(ports=nics.ports, addresses=net.addresses, pci=tree.links, clock=kept(read_clock(roots))),
         faults=tuple(faults),
     )
 

@@ -18,7 +18,7 @@ from topocheck.probes.node.nics import read_nics
 from topocheck.probes.node.pci import PciTree
 from topocheck.report import RuleReport
 from topocheck.rules.ports import by_need
-from topocheck.snapshot import FullSnapshot, Hardware, Port, State
+from topocheck.snapshot import FullSnapshot, Hardware, Network, Port, State
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "data" / "cases"
 RULES = ("NET001", "NET002", "NET003", "NET009", "NET010", "NET012")
@@ -323,7 +323,12 @@ def test_what_does_not_show_the_need_accuses_no_port(
 def test_real_h100_hosts_with_eight_rails_and_a_bond_are_well(tmp_path: Path) -> None:
     nics, _ = read_nics(unpack_ttar("sysfs_ib/gpud-h100-class-infiniband.ttar", tmp_path), PciTree())
     views = [
-        msgspec.structs.replace(view, hardware=Hardware(nics=nics.shapes), state=State(nics=nics.states))
+        msgspec.structs.replace(
+            view,
+            hardware=Hardware(nics=nics.shapes),
+            network=Network(nics=nics.networks),
+            state=State(ports=nics.ports),
+        )
         for view in fabric()
     ]
     assert found(*views) == {

@@ -26,6 +26,7 @@ from build import (
     text_of,
 )
 from captured import answers
+from made_network import Interface, with_interfaces
 from made_selection import LOW, MAPPED, WELL, addressed, choosing, netted, table
 
 from topocheck.report import RuleReport
@@ -44,8 +45,8 @@ def verdict(rule: str, views: Sequence[FullSnapshot], text: str = TWO) -> str:
     return of(rule, views, text).verdict
 
 
-def device(name: str, *addresses: str, kind: str = "physical", state: str = "up") -> Netdev:
-    return Netdev(name=name, kind=kind, state=state, addresses=addresses)
+def device(name: str, *addresses: str, kind: str = "physical", state: str = "up") -> Interface:
+    return Netdev(name=name, kind=kind, state=state), addresses
 
 
 # NET004
@@ -262,7 +263,9 @@ def test_an_interface_of_a_pod_is_healthy_though_it_is_virtual() -> None:
         ),
     ],
 )
-def test_an_interface_that_nobody_reaches_is_an_error(value: str, devices: list[Netdev], words: str) -> None:
+def test_an_interface_that_nobody_reaches_is_an_error(
+    value: str, devices: list[Interface], words: str
+) -> None:
     found = [f for f in of("NET006", netted(value, of_first=devices)).findings if "node-a" in f.subjects]
     assert [(f.severity, words in f.message) for f in found] == [("error", True)]
 
@@ -282,7 +285,7 @@ def test_an_interface_that_nobody_reaches_is_an_error(value: str, devices: list[
         ([device("br0", "10.51.0.7/24", kind="bridge")], ""),
     ],
 )
-def test_what_nccl_takes_by_itself_is_a_warning_at_most(devices: list[Netdev], words: str) -> None:
+def test_what_nccl_takes_by_itself_is_a_warning_at_most(devices: list[Interface], words: str) -> None:
     found = of("NET006", netted(None, of_first=devices))
     assert [f.severity for f in found.findings] == ["warning"] * bool(words)
     assert words in text_of(found)
@@ -355,10 +358,9 @@ def test_equal_nodes_are_one_situation_though_their_addresses_differ() -> None:
     sample = netted()[0]
     views = []
     for n, name in enumerate(names):
-        own = (sample.state.netdevs[0], device("eth0", f"10.51.0.{n + 1}/24"))
-        state = msgspec.structs.replace(sample.state, netdevs=own)
         made = snap(name, range(4 * n, 4 * n + 4), size=24, environment=sample.environment)
-        views.append(msgspec.structs.replace(made, state=state))
+        lo = sample.network.netdevs[0], sample.state.addresses[0]
+        views.append(with_interfaces(made, lo, device("eth0", f"10.51.0.{n + 1}/24")))
     situations = meeting(placed(text, *views))
     assert isinstance(situations, dict)
     assert [len(alike) for alike in situations.values()] == [6]

@@ -9,24 +9,22 @@ import pytest
 from build import FOUR, TWO, answer, fact, log, nics, pair, report, running, snap, text_of
 from captured import of_capture, read_text
 from made_fabric import both
+from made_network import with_interfaces, with_ports
 from made_path import told
 from made_settings import CONF, holding, reading
 
+from topocheck.portreading import GidReading, PortReading
 from topocheck.report import RuleReport
 from topocheck.snapshot import (
     SCHEMA,
     At,
     FullSnapshot,
-    Gid,
     Host,
     Identity,
     JobFact,
     NcclFile,
     Netdev,
-    NicState,
-    PortState,
     Software,
-    State,
 )
 
 FOUR_NODES = "engine: vllm\nparallel: {tensor: 4, pipeline: 4}\nnodes: [node-a, node-b, node-c, node-d]\n"
@@ -152,11 +150,13 @@ def test_lists_whose_devices_nobody_shows_are_unknown() -> None:
 
 def addressed(view: FullSnapshot, *devices: tuple[str, str]) -> FullSnapshot:
     """The node with these interfaces: name and layer."""
-    netdevs = tuple(
-        Netdev(name=name, kind="physical", layer=layer, state="up", addresses=(f"10.0.{n}.7/24",))
-        for n, (name, layer) in enumerate(devices)
+    return with_interfaces(
+        view,
+        *(
+            (Netdev(name=name, kind="physical", layer=layer, state="up"), (f"10.0.{n}.7/24",))
+            for n, (name, layer) in enumerate(devices)
+        ),
     )
-    return msgspec.structs.replace(view, state=State(netdevs=netdevs))
 
 
 def test_interfaces_may_have_other_names_and_not_lead_to_another_kind_of_network() -> None:
@@ -167,13 +167,13 @@ def test_interfaces_may_have_other_names_and_not_lead_to_another_kind_of_network
     assert of("ENV001", here, second).verdict == "unknown"
 
 
-def gids(view: FullSnapshot, types: dict[int, str]) -> FullSnapshot:
+def gids(view: FullSnapshot, types: dict[int, str], *, cut: bool = False) -> FullSnapshot:
     """The node with a GID table of its first device."""
     table = tuple(
-        Gid(index=index, gid=f"0000:0000:0000:0000:0000:ffff:0a14:01{index:02x}", type=kind)
+        GidReading(index=index, digits=f"0000:0000:0000:0000:0000:ffff:0a14:01{index:02x}", type=kind)
         for index, kind in types.items()
     )
-    return msgspec.structs.replace(view, state=State(nics=(NicState(nic=0, ports=(PortState(gids=table),)),)))
+    return with_ports(view, {0: (PortReading(gids=table, gids_cut=cut),)})
 
 
 def test_indexes_may_differ_if_they_mean_one_kind_of_gid() -> None:
@@ -336,9 +336,7 @@ def test_an_entry_beyond_what_is_listed_of_a_table_is_not_missing() -> None:
     )
     here, there = gids(first, {5: "RoCE v2"}), gids(second, {5: "RoCE v2"})
     assert of("ENV001", here, there).verdict == "fail"
-    table = there.state.nics[0].ports[0].gids
-    cut = State(nics=(NicState(nic=0, ports=(PortState(gids=table, gids_cut=True),)),))
-    assert of("ENV001", here, msgspec.structs.replace(there, state=cut)).findings == []
+    assert of("ENV001", here, gids(second, {5: "RoCE v2"}, cut=True)).findings == []
 
 
 def commanding(*facts: tuple[str, str | None, str, str]) -> FullSnapshot:

@@ -145,7 +145,7 @@ def one_value(values: Sequence[Any]) -> bool:
     return values.count(values[0]) == len(values)
 
 
-def numbered(numbers: tuple[int | None, ...]) -> Sequence[int]:
+def numbered(numbers: Sequence[Any]) -> Sequence[int]:
     """Numbers as the columns hold them."""
     return [UNKNOWN if number is None else number for number in numbers] if None in numbers else numbers
 

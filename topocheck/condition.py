@@ -1,59 +1,25 @@
 """What changes by itself on a host, reduced to what rules ask of: thousands of hosts are mostly alike.
 
-Memory that the job's own processes explain, counters and the digits of addresses are let go. What is left
+Memory that the job's own processes explain and counters are let go, addresses stay as bytes. What is left
 is equal on most hosts and kept once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from msgspec import Raw, Struct, json
-from msgspec.structs import replace
+from msgspec import Struct, ValidationError, json
 
+from topocheck.networkfacts import NetworkFacts, PortFacts
 from topocheck.occupants import Strayed, occupants
-from topocheck.snapshot import Clock, Condition, Gid, GpuCondition, Netdev, RankClaim
+from topocheck.snapshot import Clock, Condition, GpuCondition, Netdev, RankClaim
 
-__all__ = ["GidFacts", "NodeState", "PortFacts", "Strayed", "reduced"]
+__all__ = ["NodeState", "Strayed", "reduced"]
 
-MAPPED = "0000:0000:0000:0000:0000:ffff:"
-"""How a GID with an IPv4 address begins."""
-DECODE_GIDS = json.Decoder(tuple[Gid, ...] | None).decode
-WITHOUT_ADDRESSES = attrgetter(
-    "name", "kind", "layer", "state", "mtu", "speed_gbps", "master", "members", "bus"
-)
-
-
-class GidFacts(NamedTuple):
-    """One entry of a GID table without its digits."""
-
-    place: int
-    """Place in the table, what NCCL_IB_GID_INDEX counts."""
-    type: str | None
-    """`IB/RoCE v1` or `RoCE v2`; None where the driver does not say."""
-    netdev: str | None
-    """Network device whose address it is."""
-    mapped: bool
-    """It holds an IPv4 address."""
-    link_local: bool
-    """It is a link-local address, which no router passes on."""
-
-
-class PortFacts(NamedTuple):
-    """Subnet manager and addresses of one port."""
-
-    nic: int
-    """Ordinal of the RDMA device."""
-    port: int
-    """Port number, counted from 1."""
-    sm_lid: int | None
-    """Local id of the subnet manager; 0 is none, as always with Ethernet; None if not known."""
-    gids: tuple[GidFacts, ...] | None
-    """GID table of a port to which no subnet manager gave an id; None if it was not read."""
-    cut: bool
-    """More GIDs may be set than are listed."""
+NONE_KNOWN = b"[]"
+"""Addresses in a state that tells none."""
+decode_addresses = json.Decoder(tuple[tuple[str, ...] | None, ...]).decode
 
 
 class NodeState(Struct, frozen=True, kw_only=True, gc=False):
@@ -71,69 +37,47 @@ class NodeState(Struct, frozen=True, kw_only=True, gc=False):
     ports: tuple[PortFacts, ...]
     """Ports of RDMA devices."""
     netdevs: tuple[Netdev, ...]
-    """Network devices, their addresses left out."""
-    addresses: tuple[tuple[str, ...] | None, ...]
-    """Addresses of each of `netdevs`."""
+    """Network devices."""
+    encoded_addresses: bytes
+    """Addresses of each of `netdevs` in JSON, a tenth of what they take decoded; `[]` is none known."""
     clock: Clock | None
     """The clock."""
 
+    @property
+    def addresses(self) -> tuple[tuple[str, ...] | None, ...]:
+        """Addresses of each of `netdevs`, decoded each time that somebody asks; None where not known."""
+        return decode_addresses(self.encoded_addresses) or (None,) * len(self.netdevs)
 
-def reduced(condition: Condition, claims: Sequence[RankClaim], kept: dict[Hashable, Any]) -> NodeState | None:
+
+def reduced(
+    condition: Condition, claims: Sequence[RankClaim], network: NetworkFacts, kept: dict[Hashable, Any]
+) -> NodeState | None:
     """One view without what tells equal hosts apart; None if it says nothing. `kept` has equal parts once.
 
-    Raises msgspec.ValidationError for a GID table of another form.
+    Raises msgspec.ValidationError for addresses of another form than `network` asks for.
     """
-    if not (condition.gpus or condition.nics or condition.netdevs or condition.clock):
+    addresses = read_addresses(condition, len(network.netdevs))
+    if not (condition.gpus or network.ports or network.netdevs or condition.clock):
         return None
-    # Everything here is done for every host: comprehensions in place of calls save a tenth of all gathering.
-    ports = tuple(
-        [
-            (
-                nic.nic,
-                port.port,
-                port.sm_lid,
-                None if port.lid else table(port.gids),
-                port.gids_cut,
-            )
-            for nic in condition.nics
-            for port in nic.ports
-        ]
-    )
-    seen = tuple(map(WITHOUT_ADDRESSES, condition.netdevs))
     idle, matched, strayed, busy = occupants(condition.gpus, claims)
     return NodeState(
         idle=kept.setdefault(idle, idle),
         strayed=strayed,
         matched=kept.setdefault(matched, matched),
         busy=busy,
-        ports=kept.get(ports) or kept.setdefault(ports, tuple(map(named, ports))),
-        netdevs=kept.get(seen) or kept.setdefault(seen, tuple(map(bare, condition.netdevs))),
-        addresses=tuple([netdev.addresses for netdev in condition.netdevs]),
+        ports=network.ports,
+        netdevs=network.netdevs,
+        encoded_addresses=addresses,
         clock=condition.clock,
     )
 
 
-def table(gids: Sequence[Gid] | Raw | None) -> tuple[tuple[Any, ...], ...] | None:
-    """A GID table without its digits; None if it was not read.
+def read_addresses(condition: Condition, netdevs: int) -> bytes:
+    """Addresses as they stand in the snapshot, read once, so that nobody need doubt them later.
 
-    Raises msgspec.ValidationError for one of another form.
+    Raises msgspec.ValidationError if they are of another form, or of another number of network devices.
     """
-    listed = DECODE_GIDS(gids) if isinstance(gids, Raw) else gids
-    if listed is None:
-        return None
-    return tuple(
-        [(gid.index, gid.type, gid.netdev, gid.gid[:30] == MAPPED, gid.gid[:4] == "fe80") for gid in listed]
-    )
-
-
-def named(port: tuple[Any, ...]) -> PortFacts:
-    """The fields of one port with their names."""
-    nic, number, sm_lid, gids, cut = port
-    return PortFacts(
-        nic, number, sm_lid, None if gids is None else tuple(GidFacts(*gid) for gid in gids), cut
-    )
-
-
-def bare(netdev: Netdev) -> Netdev:
-    """A network device without its addresses."""
-    return replace(netdev, addresses=None)
+    raw = bytes(condition.addresses)
+    if raw != NONE_KNOWN and (listed := len(decode_addresses(raw))) not in (0, netdevs):
+        raise ValidationError(f"`state.addresses` lists {listed} and `network.netdevs` {netdevs}")
+    return raw

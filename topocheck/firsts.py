@@ -6,7 +6,7 @@ is put together for the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,9 +16,10 @@ from topocheck.gpulist import GpuList
 from topocheck.hardware import Shape
 from topocheck.likeness import OWN, USUAL_LIMITS, look, state_key
 from topocheck.machine import Machine
+from topocheck.networkfacts import NetworkFacts, facts_of, read_network
 from topocheck.recognised import Recognised
 from topocheck.registry import numbering
-from topocheck.snapshot import Limits, Snapshot
+from topocheck.snapshot import GpuId, Limits, Snapshot
 
 __all__ = ["EMPTY", "Firsts"]
 
@@ -38,6 +39,7 @@ class Firsts:
     def __init__(self) -> None:
         self._equal: dict[Any, Any] = {}
         self._environments: Recognised[tuple[bytes, ...]] = Recognised(read_environment)
+        self._networks: Recognised[NetworkFacts] = Recognised(self._read_network)
         self._firsts: dict[Hashable, Machine] = {}
 
     def one(self, value: Value) -> Value:
@@ -50,7 +52,7 @@ class Firsts:
 
         Raises msgspec.ValidationError for a part of another form.
         """
-        gpus = GpuList(snapshot.identity.gpus, self.one)
+        gpus = packed_gpus(snapshot)
         state = self._state(snapshot)
         sort = self._sort(snapshot, shape, gpus, state)
         known = self._firsts.get(sort)
@@ -123,7 +125,11 @@ class Firsts:
 
     def _state(self, snapshot: Snapshot) -> NodeState | None:
         """What changes by itself, reduced to what rules ask of."""
-        return reduced(snapshot.state, snapshot.ranks, self._equal)
+        return reduced(snapshot.state, snapshot.ranks, self._networks(snapshot.network), self._equal)
+
+    def _read_network(self, raw: bytes) -> NetworkFacts:
+        """What rules see of a network."""
+        return facts_of(read_network(raw), self._equal)
 
     def _add(
         self, machine: Machine, snapshot: Snapshot, state: NodeState | None, ties: list[int] | None
@@ -178,6 +184,12 @@ class Firsts:
 def copied(machine: Machine) -> Machine:
     """Another machine with the same fields, none of which is changed in place."""
     return msgspec.structs.replace(machine)
+
+
+def packed_gpus(snapshot: Snapshot) -> GpuList:
+    """The GPUs of a snapshot, packed if they are not yet."""
+    gpus: Sequence[GpuId] = snapshot.identity.gpus
+    return gpus if isinstance(gpus, GpuList) else GpuList.of(gpus)
 
 
 def borne(snapshot: Snapshot) -> tuple[bool, bool]:

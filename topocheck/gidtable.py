@@ -7,8 +7,8 @@ entry 0 (ncclIbGetGidIndex and ncclUpdateGidIndex in src/transport/net_ib).
 
 from __future__ import annotations
 
-from topocheck.condition import PortFacts
 from topocheck.ncclvalues import is_number, number_of
+from topocheck.networkfacts import PortFacts
 
 __all__ = ["default_fault", "fault_at", "parse_index", "speaks_roce", "usable"]
 

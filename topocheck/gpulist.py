@@ -8,15 +8,17 @@ equal hosts have alike, such as bus ids, is kept once; identifiers of their own 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from msgspec.structs import astuple
+from typing_extensions import Self
 
 from topocheck.snapshot import GpuId, NicId
 
 __all__ = ["SEPARATOR", "Columns", "GpuList", "NicList", "PackedList"]
 
 Item = TypeVar("Item", GpuId, NicId)
+List = TypeVar("List", bound="PackedList[Any]")
 Columns = tuple[tuple[Any, ...], ...]
 """The fields of a type, each with its values by entry; () without any entry."""
 
@@ -37,12 +39,12 @@ class PackedList(Sequence[Item]):
     def __init__(self, alike: Columns, own: bytes) -> None:
         """`alike` has places in `own` for values of a host's own; these are parted by SEPARATOR."""
         self.alike = alike
-        """What equal hosts have alike: fields by entry, of identifiers where they stand among the host's own."""
+        """Fields by entry, which equal hosts have alike; of identifiers where they stand in the own text."""
         self._own = own
         self._items: tuple[Item, ...] | None = None
 
     @classmethod
-    def of(cls, items: Sequence[Item]) -> Self:
+    def of(cls, items: Sequence[Any]) -> Self:
         """The list of these entries."""
         columns: list[tuple[Any, ...]] = list(zip(*map(astuple, items), strict=True))
         values: list[str] = []

@@ -8,7 +8,7 @@ not tie stays apart. Two sources that contradict each other are kept as conflict
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,6 +38,7 @@ from topocheck.snapshot import (
     Identity,
     JobFact,
     NestedLaunch,
+    NicId,
     RankClaim,
     Snapshot,
     Software,
@@ -92,12 +93,12 @@ class Inventory:
         """(UUID, machine, machine): one GPU on two hosts."""
         if len(set(self._uuids)) == len(self._uuids):
             return []
-        seen: dict[str, int] = {}
+        seen: dict[bytes, int] = {}
         return [
-            (uuid, seen[uuid], index)
+            (uuid.decode(), seen[uuid], index)
             for index, machine in enumerate(self.machines)
             for uuid in machine.gpus.uuids
-            if uuid is not None and seen.setdefault(uuid, index) != index
+            if seen.setdefault(uuid, index) != index
         ]
 
     @property
@@ -108,7 +109,7 @@ class Inventory:
     def add(self, snapshot: Snapshot, label: str | None = None) -> None:
         """Take one snapshot. `label` is the name the user gave to a file that names no host.
 
-        Raises msgspec.ValidationError for hardware or variables of another form.
+        Raises msgspec.ValidationError for hardware, variables or network of another form.
         """
         if not self.admission.open and (stale := self.admission.stale(snapshot)):
             self.stale.append(stale)
@@ -199,14 +200,15 @@ class Inventory:
         """A host seen for the first time: the common, fast path."""
         identity, index = snapshot.identity, len(self.machines)
         machine = self._firsts.machine(snapshot, self._shape(snapshot))
-        machine.nics = NicList(identity.nics, self._firsts.one)
+        nics: Sequence[NicId] = identity.nics
+        machine.nics = nics if isinstance(nics, NicList) else NicList.of(nics)
         self.machines.append(machine)
         if snapshot.ranks:
             machine.node_ranks = enter(self.claims, snapshot.ranks, index)
-        self.note_uuids([gpu.uuid for gpu in identity.gpus if gpu.uuid is not None])
+        self.note_uuids(machine.gpus.uuids)
         return index
 
-    def note_uuids(self, uuids: list[str]) -> None:
+    def note_uuids(self, uuids: list[bytes]) -> None:
         """UUIDs first seen on a machine."""
         self._uuids.extend(map(hash, uuids))
 
@@ -236,15 +238,15 @@ class Inventory:
         """A further view of a known host."""
         machine, seen = self.machines[index], self._shape(snapshot)
         at = At(source=snapshot.sources[0].name) if snapshot.sources else None
-        uuids = {gpu.uuid for gpu in machine.gpus}
+        uuids = set(machine.gpus.uuids)
         ties = self._tie(machine, snapshot.identity, at)
         machine.host = join_hosts(machine.host, snapshot.identity.host)
-        self.note_uuids([g.uuid for g in machine.gpus if g.uuid is not None and g.uuid not in uuids])
+        self.note_uuids([uuid for uuid in machine.gpus.uuids if uuid not in uuids])
         self._merge_shape(machine, seen, ties, at)
         machine.coverage = join_coverage(machine.coverage, snapshot.coverage)
         machine.software = join_software(machine, snapshot.software, at)
         machine.faults += snapshot.faults
-        machine.nics = NicList(join_nics(tuple(machine.nics), snapshot.identity.nics))
+        machine.nics = NicList.of(join_nics(tuple(machine.nics), snapshot.identity.nics))
         machine.sources += tuple(s.name for s in snapshot.sources if s.name not in machine.sources)
         if seen is not None and machine.shape is not None:
             snapshot = renumbered(snapshot, seen, machine.shape)
@@ -268,7 +270,7 @@ class Inventory:
         registry = Registry(list(machine.gpus), list(machine.untied), before(machine), at, one_boot=one_boot)
         ties = registry.tie(identity.gpus)
         machine.twins = machine.twins | registry.twins()
-        machine.gpus, machine.untied = GpuList(registry.gpus), registry.still_untied()
+        machine.gpus, machine.untied = GpuList.of(registry.gpus), registry.still_untied()
         self._firsts.number(machine)
         machine.conflicts += tuple(registry.conflicts)
         machine.two_uuids += tuple(registry.two_uuids)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field, json
 from msgspec.structs import replace
 
 from topocheck.condition import NodeState
 from topocheck.gpulist import GpuList, NicList
 from topocheck.hardware import Shape
 from topocheck.hostnames import names_of
+from topocheck.networkfacts import read_network
 from topocheck.registry import Conflict
 from topocheck.snapshot import (
     Coverage,
@@ -31,7 +32,7 @@ from topocheck.snapshot import (
 __all__ = ["Machine", "renumbered"]
 
 NOTHING_KNOWN, NO_VERSIONS = Coverage(), Software()
-NO_GPUS, NO_NICS = GpuList(), NicList()
+NO_GPUS, NO_NICS = GpuList.of(()), NicList.of(())
 
 
 class Machine(Struct, gc=False):
@@ -139,9 +140,10 @@ def renumbered(snapshot: Snapshot, seen: Shape, own: Shape) -> Snapshot:
     places = [ordinals.get(nic.name) for nic in seen.hardware.nics]
     if places == list(range(len(places))):
         return snapshot
+    network = read_network(snapshot.network)
     nics = tuple(
         replace(nic, nic=place)
-        for nic in snapshot.state.nics
-        if nic.nic < len(places) and (place := places[nic.nic]) is not None
+        for nic in network.nics
+        if 0 <= nic.nic < len(places) and (place := places[nic.nic]) is not None
     )
-    return replace(snapshot, state=replace(snapshot.state, nics=nics))
+    return replace(snapshot, network=Raw(json.encode(replace(network, nics=nics))))

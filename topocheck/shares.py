@@ -126,8 +126,7 @@ def share_of(ties: Ties, whole: Inventory, world: int, machines: Sequence[int], 
     if len(claims):
         found.claims[""] = replace(claims, machine=[place[machine] for machine in claims.machine])
     if twice:
-        uuids = [gpu.uuid for machine in found.machines for gpu in machine.gpus if gpu.uuid is not None]
-        found.note_uuids(uuids)
+        found.note_uuids([uuid for machine in found.machines for uuid in machine.gpus.uuids])
     found.unlabelled = list(whole.unlabelled)
     called = {name for machine in found.machines for name in (machine.name, *machine.names)}
     found.launches = [(host, seen) for host, seen in whole.launches if host in called]

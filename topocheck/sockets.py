@@ -102,9 +102,11 @@ def addresses_at(node: Node, places: Sequence[int]) -> list[str]:
     """First address of each of these network devices; [] if one has none by which other nodes reach it."""
     states = node.machine.states if node.machine else ()
     view = next((state for state, _ in states if state.netdevs), None)
-    found = []
-    for place in places if view else ():
-        address = (view.addresses[place] or ("",))[0].partition("/")[0] if view else ""
+    if view is None or not places:
+        return []
+    found, addresses = [], view.addresses
+    for place in places:
+        address = (addresses[place] or ("",))[0].partition("/")[0]
         if not address or is_loopback(address) or is_link_local(address):
             return []
         found.append(address)

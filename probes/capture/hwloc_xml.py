@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from topocheck.errors import CaptureError
+from topocheck.portreading import GidReading, parted
 from topocheck.probes.capture.bus import parse_bus
 from topocheck.probes.capture.gpu_block import read_uuid
 from topocheck.probes.capture.pci_tree import ENDS, PciFunction, PciTree, build_tree, kind_of, place_of
@@ -25,15 +26,14 @@ from topocheck.snapshot import (
     SCHEMA,
     Coverage,
     FullSnapshot,
-    Gid,
     GpuId,
     GpuShape,
     Hardware,
     Host,
     Identity,
+    Network,
     NicId,
     NicShape,
-    NicState,
     NvLink,
     Source,
     State,
@@ -191,7 +191,7 @@ def _nic(line: int, name: str, infos: dict[str, str]) -> Device:
         elif match["what"] == "LID":
             port.lid = parse_lid(value)
         elif gid:
-            port.add_gid(Gid(index=int(match["index"]), gid=gid))
+            port.add_gid(GidReading(index=int(match["index"]), digits=gid))
             port.gids_cut = True  # hwloc lists those of the port's own subnet alone
     return device
 
@@ -224,8 +224,9 @@ def _snapshot(
     text: Text, machine: Machine, gpus: Sequence[PciFunction], shapes: tuple[GpuShape, ...], tree: PciTree
 ) -> FullSnapshot:
     numa = {function.bus: function.numa for function in machine.functions}
-    devices = [device for device, _ in machine.nics]
-    states = ((n, [port.changing() for port in device.ports.values()]) for n, device in enumerate(devices))
+    networks, ports = parted(
+        (n, [port.reading() for port in device.ports.values()]) for n, (device, _) in enumerate(machine.nics)
+    )
     indexes = [machine.gpus.get(function.bus, {}).get("index") for function in gpus]
     counted = indexes == [str(place) for place in range(len(gpus))]
     return FullSnapshot(
@@ -248,7 +249,8 @@ def _snapshot(
             nics=tuple(_nic_shape(nic, bus, numa, tree) for nic, bus in machine.nics),
             pci=tree.nodes,
         ),
-        state=State(nics=tuple(NicState(nic=n, ports=tuple(ports)) for n, ports in states if ports)),
+        network=Network(nics=networks),
+        state=State(ports=ports),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from topocheck.portreading import GidReading
 from topocheck.probes.capture.command_scope import scope_of
 from topocheck.probes.capture.prompt import Section, section_at, sections
 from topocheck.probes.capture.rdma_device import (
@@ -26,7 +27,7 @@ from topocheck.probes.capture.rdma_device import (
     reading,
 )
 from topocheck.probes.capture.reading import Note, Reading, Text
-from topocheck.snapshot import SCHEMA, FullSnapshot, Gid, Host, Identity, Source, Verbs, VerbsDevice
+from topocheck.snapshot import SCHEMA, FullSnapshot, Host, Identity, Source, Verbs, VerbsDevice
 
 __all__ = ["KIND", "parse"]
 
@@ -183,4 +184,4 @@ def _take_gid(port: DevicePort, match: re.Match[str]) -> None:
     gid, kind = parse_gid(match["gid"]), match["type"]
     if gid:
         named = None if kind is None else ROCE_V2 if kind == ROCE_V2 else ROCE_V1
-        port.add_gid(Gid(index=int(match["index"]), gid=gid, type=named))
+        port.add_gid(GidReading(index=int(match["index"]), digits=gid, type=named))

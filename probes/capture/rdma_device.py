@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from topocheck.portreading import GidReading, PortReading, parted
 from topocheck.probes.capture.prompt import Section, extent
 from topocheck.probes.capture.reading import Note, Reading
 from topocheck.probes.capture.text import is_elision
@@ -21,15 +22,13 @@ from topocheck.snapshot import (
     SCHEMA,
     Coverage,
     FullSnapshot,
-    Gid,
     Hardware,
     Host,
     Identity,
+    Network,
     NicId,
     NicShape,
-    NicState,
     Port,
-    PortState,
     Source,
     State,
     Verbs,
@@ -96,7 +95,7 @@ class DevicePort:
     """Gbit/s, and the speed's name where it is given."""
     lid: int | None = None
     sm_lid: int | None = None
-    gids: list[Gid] | None = None
+    gids: list[GidReading] | None = None
     """None if the table is not shown."""
     gids_cut: bool = False
 
@@ -119,15 +118,15 @@ class DevicePort:
             port=self.number, state=self.state, physical=self.physical, layer=self.layer, rate_gbps=rate
         )
 
-    def add_gid(self, gid: Gid) -> None:
+    def add_gid(self, gid: GidReading) -> None:
         """An entry of its GID table."""
         self.gids = self.gids or []
         self.gids.append(gid)
 
-    def changing(self) -> PortState:
+    def reading(self) -> PortReading:
         """What subnet manager and addresses make of it."""
         gids = None if self.gids is None else tuple(self.gids)
-        return PortState(
+        return PortReading(
             port=self.number, lid=self.lid, sm_lid=self.sm_lid, gids=gids, gids_cut=self.gids_cut
         )
 
@@ -258,6 +257,7 @@ def reading(
     name, count = Counter(device.name for device in devices).most_common(1)[0] if devices else ("", 0)
     if count > 1:
         found.append(Note(devices[0].line, "contradictory", f"{name} is listed {count} times"))
+    networks, states = parted((ordinal, _told(device)) for ordinal, device in enumerate(devices))
     snapshot = FullSnapshot(
         schema=SCHEMA,
         sources=(source,),
@@ -267,16 +267,15 @@ def reading(
             nics=tuple(NicId(name=device.name, guid=device.guid, card=device.card) for device in devices),
         ),
         hardware=Hardware(nics=tuple(device.shape() for device in devices)),
-        state=State(nics=tuple(_states(devices))),
+        network=Network(nics=networks),
+        state=State(ports=states),
         verbs=verbs,
     )
     ports = sum(len(device.ports) for device in devices)
     return Reading(source.kind, (snapshot,), frozenset(lines), len(devices) + ports, tuple(found))
 
 
-def _states(devices: Sequence[Device]) -> Iterable[NicState]:
-    for ordinal, device in enumerate(devices):
-        ports = [port.changing() for port in device.ports.values()]
-        told = tuple(port for port in ports if replace(port, port=1) != PortState())
-        if told:
-            yield NicState(nic=ordinal, ports=told)
+def _told(device: Device) -> Sequence[PortReading]:
+    """Its ports of which anything but the shape is shown."""
+    ports = [port.reading() for port in device.ports.values()]
+    return [port for port in ports if replace(port, port=1) != PortReading()]

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from topocheck.portreading import GidReading
 from topocheck.probes.capture.prompt import Section, section_at, sections
 from topocheck.probes.capture.rdma_device import Device, elisions, lists_all, parse_gid, reading
 from topocheck.probes.capture.reading import Note, Reading, Text
-from topocheck.snapshot import Gid, Source
+from topocheck.snapshot import Source
 
 __all__ = ["KIND", "parse"]
 
@@ -60,7 +61,7 @@ def _table(text: Text, section: Section, rows: list[int]) -> Reading:
             words = f"index {index} of {device.name} is there twice with different entries"
             notes.append(Note(number, "contradictory", words))
         netdev = (match["netdev"] or "").rstrip(".") or None  # a sentence's full stop, copied along
-        entry = Gid(index=index, gid=gid, type=TYPES[match["version"]], netdev=netdev)
+        entry = GidReading(index=index, digits=gid, type=TYPES[match["version"]], netdev=netdev)
         port.add_gid(entry)
     notes += _cuts(text, section, rows)
     whole = not any(note.kind == "cut" for note in notes)

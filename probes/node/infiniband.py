@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from topocheck.portreading import PortReading
 from topocheck.probes.node.infiniband_port import read_port, read_port_state
 from topocheck.probes.node.pci_function import function_in, read_numa
 from topocheck.probes.node.reader import MISSING, Reader
 from topocheck.probes.node.roots import Roots
-from topocheck.snapshot import NicId, NicShape, PortState, ProbeFault
+from topocheck.snapshot import NicId, NicShape, ProbeFault
 
 __all__ = ["RdmaDevice", "Signs", "judge", "parse_guid", "read_infiniband"]
 
@@ -33,11 +34,11 @@ LAG_NAME = re.compile(r"mlx5_bond_[0-9]+")
 
 
 class RdmaDevice(msgspec.Struct, frozen=True, gc=False):
-    """One device: its names, its shape without a place in the PCI tree, and the state of its ports."""
+    """One device: its names, its shape without a place in the PCI tree, and what is read of its ports."""
 
     id: NicId
     shape: NicShape
-    ports: tuple[PortState, ...] = ()
+    ports: tuple[PortReading, ...] = ()
 
 
 class Signs(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from topocheck.portreading import GidReading, PortReading
 from topocheck.probes.node.reader import MISSING, Kind, Reader, parse_number
-from topocheck.snapshot import Gid, Port, PortState
+from topocheck.snapshot import Port
 
 __all__ = ["parse_gid", "parse_lid", "parse_rate", "parse_state", "read_port", "read_port_state"]
 
@@ -111,10 +112,10 @@ def _rate(reader: Reader, path: Path, *, up: bool) -> float | None:
     return rate
 
 
-def read_port_state(reader: Reader, device: Path, number: int) -> PortState:
+def read_port_state(reader: Reader, device: Path, number: int) -> PortReading:
     """Addresses and counters of a port."""
     folder = device / "ports" / str(number)
-    return PortState(
+    return PortReading(
         port=number,
         lid=_lid(reader, folder / "lid"),
         sm_lid=_lid(reader, folder / "sm_lid"),
@@ -131,19 +132,19 @@ def _lid(reader: Reader, path: Path) -> int | None:
     return lid
 
 
-def _gids(reader: Reader, folder: Path) -> tuple[Gid, ...] | None:
+def _gids(reader: Reader, folder: Path) -> tuple[GidReading, ...] | None:
     """Entries of the GID table that are set; None if there is no table."""
     indexes = [name for name in reader.names(folder / "gids") if re.fullmatch("[0-9]{1,4}", name)]
     return tuple(_set_gids(reader, folder, indexes)) if indexes else None
 
 
-def _set_gids(reader: Reader, folder: Path, indexes: list[str]) -> Iterator[Gid]:
+def _set_gids(reader: Reader, folder: Path, indexes: list[str]) -> Iterator[GidReading]:
     for index in indexes:
         gid = parse_gid(reader.text(folder / "gids" / index) or "")
         if gid is not None:
-            yield Gid(
+            yield GidReading(
                 index=int(index),
-                gid=gid,
+                digits=gid,
                 type=_attribute(reader, folder / "gid_attrs/types" / index),
                 netdev=_attribute(reader, folder / "gid_attrs/ndevs" / index),
             )

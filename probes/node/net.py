@@ -10,6 +10,8 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from topocheck.probes.node.addresses import (
     attribute,
     parse_devices,
@@ -22,7 +24,7 @@ from topocheck.probes.node.reader import MISSING, Reader, is_folder
 from topocheck.probes.node.roots import Roots
 from topocheck.snapshot import Netdev, ProbeFault
 
-__all__ = ["read_net"]
+__all__ = ["Interfaces", "read_net"]
 
 LAYERS = {1: "ethernet", 32: "infiniband", 772: "loopback"}
 """ARPHRD_* of if_arp.h."""
@@ -39,7 +41,16 @@ LONGEST_NAME = 15
 """IFNAMSIZ without its zero."""
 
 
-def read_net(roots: Roots) -> tuple[tuple[Netdev, ...], tuple[ProbeFault, ...]]:
+class Interfaces(msgspec.Struct, frozen=True, gc=False):
+    """Network devices twice, in the same order."""
+
+    netdevs: tuple[Netdev, ...] = ()
+    """For `network.netdevs`."""
+    addresses: tuple[tuple[str, ...] | None, ...] = ()
+    """For `state.addresses`."""
+
+
+def read_net(roots: Roots) -> tuple[Interfaces, tuple[ProbeFault, ...]]:
     """Network devices with their addresses.
 
     IPv6 addresses come from /proc/net/if_inet6. The kernel lists IPv4 addresses (/proc/net/fib_trie) and
@@ -53,11 +64,11 @@ def read_net(roots: Roots) -> tuple[tuple[Netdev, ...], tuple[ProbeFault, ...]]:
     tables = _tables(roots)
     ipv6 = parse_if_inet6(reader.text(tables / "if_inet6", MISSING) or "")  # a kernel may have no IPv6
     ipv4 = _ipv4(reader, roots, tables, names) if _agree(reader, tables, folder, names) else None
-    found = []
-    for name in names:
-        addresses = None if ipv4 is None else (*ipv4.get(name, ()), *ipv6.get(name, ()))
-        found.append(_netdev(reader, folder / name, addresses))
-    return tuple(found), reader.faults()
+    found = Interfaces(
+        tuple(_netdev(reader, folder / name) for name in names),
+        tuple(None if ipv4 is None else (*ipv4.get(name, ()), *ipv6.get(name, ())) for name in names),
+    )
+    return found, reader.faults()
 
 
 def _tables(roots: Roots) -> Path:
@@ -123,7 +134,7 @@ def _first_addresses(names: list[str]) -> dict[str, str]:
     return {name: address for name, address in found.items() if address is not None}
 
 
-def _netdev(reader: Reader, folder: Path, addresses: tuple[str, ...] | None) -> Netdev:
+def _netdev(reader: Reader, folder: Path) -> Netdev:
     master = reader.link(folder / "master")
     speed = reader.number(folder / "speed", {*MISSING, errno.EINVAL, errno.EOPNOTSUPP})
     kind = reader.number(folder / "type")
@@ -134,7 +145,6 @@ def _netdev(reader: Reader, folder: Path, addresses: tuple[str, ...] | None) -> 
         state=reader.text(folder / "operstate"),
         mtu=reader.number(folder / "mtu"),
         speed_gbps=speed / 1000 if speed is not None and speed > 0 else None,  # -1 is a device that is down
-        addresses=addresses,
         master=master[-1] if master else None,
         members=tuple((reader.text(folder / "bonding/slaves", MISSING) or "").split()),
         bus=function_in(reader.link(folder)),

@@ -36,6 +36,7 @@ from topocheck.snapshot import (
     Identity,
     Limits,
     NcclFile,
+    Network,
     ProbeFault,
     Software,
     Source,
@@ -43,6 +44,7 @@ from topocheck.snapshot import (
 )
 
 if TYPE_CHECKING:
+    from topocheck.probes.node.net import Interfaces
     from topocheck.probes.node.nics import Nics
     from topocheck.probes.node.pci import PciTree
     from topocheck.probes.node.workers import Workers
@@ -206,6 +208,7 @@ def read_in_tree(probe: Probe, roots: Roots, tree: Apart[Any] | None, deadline: 
 def view(request: Request, gpus: NodeGpus, found: Mapping[str, Any], faults: Faults) -> FullSnapshot:
     """What the probes found, as a snapshot without claims."""
     nics: Nics | None = found.get("nics")
+    interfaces: Interfaces | None = found.get("network")
     tree: PciTree | None = found.get("pci")
     return FullSnapshot(
         schema=SCHEMA,
@@ -220,6 +223,10 @@ def view(request: Request, gpus: NodeGpus, found: Mapping[str, Any], faults: Fau
             nics=() if nics is None else nics.ids,
         ),
         hardware=Hardware() if request.light else hardware(gpus, nics, tree),
+        network=Network(
+            nics=() if nics is None else nics.networks,
+            netdevs=() if interfaces is None else interfaces.netdevs,
+        ),
         fabric=gpus.fabric,
         software=versions(gpus.software, found.get("software")),
         limits=found.get("limits") or Limits(),
@@ -228,8 +235,8 @@ def view(request: Request, gpus: NodeGpus, found: Mapping[str, Any], faults: Fau
         model=found.get("model"),
         state=State(
             gpus=with_names(request.roots, gpus.states),
-            nics=() if nics is None else nics.states,
-            netdevs=found.get("network") or (),
+            ports=() if nics is None else nics.ports,
+            addresses=() if interfaces is None else interfaces.addresses,
             pci=() if tree is None else tree.links,
             clock=found.get("clock"),
         ),

@@ -33,7 +33,7 @@ IPV4 = re.compile(r"(?<![\w.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w.]|-[0-9])")
 IPV6 = re.compile(rf"(?<![\w:])(?:{HEX}{{1,4}}|:)(?::{HEX}{{0,4}}){{2,8}}(?![\w:]|\.[0-9])")
 HOME = re.compile(r"(?<![\w.])/home/([^/\s]+)")
 
-CLOSED = frozenset({"kind", "part", "phase", "scope", "side", "state", "via", "layer"})
+CLOSED = frozenset({"kind", "part", "phase", "scope", "side", "state", "via", "layer", "family"})
 """Fields whose text is one of a few words: a host may be called like one of them."""
 SERIALS = frozenset({"serial", "chassis", "guid", "hive"})
 """Fields whose whole text is an identity."""

@@ -29,7 +29,7 @@ from topocheck.demo.server import (
     identity_of,
     verbs_of,
 )
-from topocheck.demo.state import state_of
+from topocheck.demo.state import network_of, state_of
 from topocheck.snapshot import SCHEMA, RankClaim, Snapshot, Source
 
 __all__ = ["GPUS", "plan_text", "snapshots", "write_cluster"]
@@ -131,6 +131,7 @@ def snapshots(
             identity=identity_of(server, host),
             hardware=shapes[server],
             environment=environment,
+            network=msgspec.Raw(msgspec.json.encode(network_of(server, host, address))),
             fabric=(FABRIC,),
             ranks=claims,
             software=SOFTWARE,

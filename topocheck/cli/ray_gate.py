@@ -16,7 +16,7 @@ from topocheck.errors import UsageError
 from topocheck.gate import Decision, Waiting, entry_name, verified
 from topocheck.gather.entries import Entries
 from topocheck.gather.ray_cluster import Collected, RayMember, View, unpacked
-from topocheck.gather.stream import decode_snapshot
+from topocheck.gather.stream import decode_snapshot, encode_snapshot
 from topocheck.hostnames import short_name
 from topocheck.plan import NodeRange, Plan
 from topocheck.ranges import first
@@ -123,7 +123,7 @@ def verdict(
     """
     store = Collected(job.others)
     for name, snapshot in entries(view, job, plan):
-        store.publish(name, msgspec.json.encode(snapshot))
+        store.publish(name, encode_snapshot(snapshot))
     asked = Waiting(
         run=run,
         name=NAME,

@@ -18,7 +18,7 @@ from topocheck.demo.server import (
     made_hex,
     verbs_of,
 )
-from topocheck.demo.state import state_of
+from topocheck.demo.state import network_of, state_of
 from topocheck.snapshot import SCHEMA, FullSnapshot, RankClaim, Source
 
 __all__ = [
@@ -133,6 +133,7 @@ def snapshot_of(node: Node, launcher: str = "torchrun") -> FullSnapshot:
         identity=identity_of(node.server, node.host),
         hardware=hardware_of(node.server),
         environment=environment_of(node.server),
+        network=network_of(node.server, node.host, node.address),
         fabric=(FABRIC,),
         ranks=tuple(claim(node, local, member, launcher) for local, member in enumerate(node.members)),
         software=SOFTWARE,

@@ -19,7 +19,7 @@ from topocheck.demo.job import (
     snapshot_of,
 )
 from topocheck.demo.nccl import IB, SOCKET, nccl_log
-from topocheck.snapshot import Coverage, FullSnapshot, Hardware, ProbeFault, State
+from topocheck.snapshot import Coverage, FullSnapshot, Hardware, Network, ProbeFault, State
 
 __all__ = ["EVIDENCE", "SCENARIOS", "Scenario"]
 
@@ -113,6 +113,7 @@ def thinned(shown: FullSnapshot) -> FullSnapshot:
         identity=msgspec.structs.replace(shown.identity, nics=()),
         hardware=Hardware(gpus=gpus, pci=shown.hardware.pci),
         environment={},
+        network=Network(),
         fabric=(),
         ranks=(),
         verbs=None,

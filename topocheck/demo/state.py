@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topocheck.demo.server import Server, guid_of, made_hex, pci_tree
+from topocheck.portreading import GidReading, PortReading, parted
 from topocheck.snapshot import (
     Clock,
-    Gid,
     GpuState,
     Netdev,
-    NicState,
+    Network,
     PciLink,
-    PortState,
     Process,
     State,
 )
 
-__all__ = ["state_of"]
+__all__ = ["network_of", "state_of"]
 
 NVLINK_MEGABYTES = 26562
 """Nominal 25 GB/s one way."""
@@ -49,14 +48,19 @@ ERRORS = (
 """Counters by the kernel's names; a healthy port has none of the errors."""
 
 
+def network_of(server: Server, host: str, address: str) -> Network:
+    """Ports and network devices of a healthy server, the same whatever its name and address."""
+    return Network(nics=parted(readings(server, host, address))[0], netdevs=netdevs(server))
+
+
 def state_of(server: Server, host: str, address: str, pids: Sequence[int] = ()) -> State:
     """State of a healthy server at this address. `pids` are of processes on GPU 0, 1 ..., just started."""
     tree = pci_tree(server)
     devices = {name for name, _ in (*tree.gpus, *tree.nics)}
     return State(
         gpus=tuple(gpu_state(server, gpu, pids[gpu : gpu + 1]) for gpu in range(server.gpus)),
-        nics=tuple(nic_state(server, host, nic, address) for nic in range(server.nics)),
-        netdevs=netdevs(server, address),
+        ports=parted(readings(server, host, address))[1],
+        addresses=addresses(server, address),
         pci=tuple(
             PciLink(node=node.id, width=16, speed_gts=32.0) for node in tree.nodes if node.id in devices
         ),
@@ -87,34 +91,36 @@ def gpu_state(server: Server, gpu: int, pids: Sequence[int]) -> GpuState:
     )
 
 
-def nic_state(server: Server, host: str, nic: int, address: str) -> NicState:
+def readings(server: Server, host: str, address: str) -> list[tuple[int, Sequence[PortReading]]]:
+    """The port of each RDMA device."""
+    return [(nic, (port(server, host, nic, address),)) for nic in range(server.nics)]
+
+
+def port(server: Server, host: str, nic: int, address: str) -> PortReading:
     """A healthy port: under a subnet manager on the compute fabric, with RoCE on the others."""
     traffic = {name: int(made_hex(f"{host} {nic} {name}", 10), 16) for name in TRAFFIC}
     counters = traffic | dict.fromkeys(ERRORS, 0)
     if nic < server.gpus:
-        gid = Gid(index=0, gid=f"fe80:0000:0000:0000:{guid_of(host, nic)}", type="IB/RoCE v1")
+        gid = GidReading(index=0, digits=f"fe80:0000:0000:0000:{guid_of(host, nic)}", type="IB/RoCE v1")
         lid = 1 + int(made_hex(f"{host} {nic} lid", 3), 16)
-        return NicState(nic=nic, ports=(PortState(lid=lid, sm_lid=1, gids=(gid,), counters=counters),))
-    port = PortState(lid=0, sm_lid=0, gids=roce_gids(nic, address), counters=counters)
-    return NicState(nic=nic, ports=(port,))
+        return PortReading(lid=lid, sm_lid=1, gids=(gid,), counters=counters)
+    return PortReading(lid=0, sm_lid=0, gids=roce_gids(nic, address), counters=counters)
 
 
-def roce_gids(nic: int, address: str) -> tuple[Gid, ...]:
+def roce_gids(nic: int, address: str) -> tuple[GidReading, ...]:
     """Both RoCE types of the link-local and of the IPv4 address."""
     parts = [int(part) for part in address.split(".")]
     mapped = "0000:0000:0000:0000:0000:ffff:{:02x}{:02x}:{:02x}{:02x}".format(*parts)
     found = [f"fe80:0000:0000:0000:ba3f:d2ff:fe00:{nic:04x}", mapped]
     types = ("IB/RoCE v1", "RoCE v2")
     return tuple(
-        Gid(index=index, gid=found[index // 2], type=types[index % 2], netdev=f"storage{nic}")
+        GidReading(index=index, digits=found[index // 2], type=types[index % 2], netdev=f"storage{nic}")
         for index in range(4)
     )
 
 
-def netdevs(server: Server, address: str) -> tuple[Netdev, ...]:
+def netdevs(server: Server) -> tuple[Netdev, ...]:
     """Loopback, the interface of the rendezvous, IP over InfiniBand and storage."""
-    first, second, *_ = address.split(".")
-    rest = address.removeprefix(f"{first}.{second}.")
     compute = [
         Netdev(
             name=f"ib{nic}",
@@ -123,7 +129,6 @@ def netdevs(server: Server, address: str) -> tuple[Netdev, ...]:
             state="up",
             mtu=4092,
             speed_gbps=server.rate_gbps,
-            addresses=(f"{first}.{int(second) + 100 + nic}.{rest}/16",),
         )
         for nic in range(server.gpus)
     ]
@@ -132,16 +137,17 @@ def netdevs(server: Server, address: str) -> tuple[Netdev, ...]:
         for nic in range(server.gpus, server.nics)
     ]
     return (
-        Netdev(name="lo", kind="loopback", layer="loopback", state="unknown", addresses=("127.0.0.1/8",)),
-        Netdev(
-            name="eth0",
-            kind="physical",
-            layer="ethernet",
-            state="up",
-            mtu=1500,
-            speed_gbps=25,
-            addresses=(f"{address}/16",),
-        ),
+        Netdev(name="lo", kind="loopback", layer="loopback", state="unknown"),
+        Netdev(name="eth0", kind="physical", layer="ethernet", state="up", mtu=1500, speed_gbps=25),
         *compute,
         *storage,
     )
+
+
+def addresses(server: Server, address: str) -> tuple[tuple[str, ...] | None, ...]:
+    """Addresses of each of those; those of storage are not known."""
+    first, second, *_ = address.split(".")
+    rest = address.removeprefix(f"{first}.{second}.")
+    compute = [(f"{first}.{int(second) + 100 + nic}.{rest}/16",) for nic in range(server.gpus)]
+    storage = [None for _ in range(server.gpus, server.nics)]
+    return ("127.0.0.1/8",), (f"{address}/16",), *compute, *storage

@@ -1,64 +1,149 @@
-"""Snapshots from JSON, the hardware of equal machines read once.
+"""Snapshots from JSON, what equal machines share read once.
 
-Hardware is three quarters of a document, and thousands of machines have the same. A document whose
-hardware is known byte by byte is decoded with a stand-in in its place.
+Hardware, variables, network and versions are three quarters of a document, and thousands of machines have the
+same. A document whose shared parts are known byte by byte is decoded with a stand-in in their place. Devices
+are recognised by how they are listed.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from topocheck.snapshot import Snapshot
+from topocheck.gather.devicelists import DeviceLists
+from topocheck.gpulist import GpuList, NicList
+from topocheck.snapshot import GpuId, Host, Identity, NicId, Snapshot
+from topocheck.snapshot.record import Record
 
 __all__ = ["SnapshotDecoder"]
 
+SHARED = ("hardware", "environment", "network", "software", "verbs")
+"""Parts that machines share, in the order in which they are written."""
 KEY = b'"hardware":'
 BEGINNING = 192
-"""Bytes by which kinds of hardware are told apart at first; those that begin alike are compared."""
+"""Bytes by which shared parts are told apart at first; those that begin alike are compared."""
 MOST_KNOWN = 256
-"""Kinds of hardware that are recognised; a cluster has a few dozen."""
+"""Shared parts that are recognised; a cluster has a few dozen."""
 SHORTEST = 512
 """Bytes of hardware from which on it is worth the trouble."""
+BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+NO_LIST, ABSENT = msgspec.Raw(b"[]"), msgspec.Raw(b"")
+
+
+class ListedIdentity(Record, frozen=True, kw_only=True):
+    """`Identity` with its lists as they are written."""
+
+    host: Host
+    gpus: msgspec.Raw = NO_LIST
+    nics: msgspec.Raw = NO_LIST
+
+
+class Written(Snapshot, frozen=True, kw_only=True):
+    """A snapshot with its lists of devices as they are written."""
+
+    identity: ListedIdentity  # type: ignore[assignment]  # the same JSON, less of it decoded
+
+
+class Parts(Record, frozen=True, kw_only=True):
+    """The shared parts of a document as they are written."""
+
+    hardware: msgspec.Raw = ABSENT
+    environment: msgspec.Raw = ABSENT
+    network: msgspec.Raw = ABSENT
+    software: msgspec.Raw = ABSENT
+    verbs: msgspec.Raw = ABSENT
+
+
+class Stretch(NamedTuple):
+    """Shared parts that are written one after the other."""
+
+    text: bytes
+    """From the first key to the end of the last part."""
+    parts: dict[str, Any]
+    """The same, decoded, by name."""
 
 
 class SnapshotDecoder:
     """Decodes as `msgspec.json.Decoder(Snapshot)` does, and raises what it raises.
 
-    Snapshots with known hardware have the very same object as `hardware`.
+    Snapshots with known shared parts have the very same objects; devices are packed lists.
     """
 
     def __init__(self) -> None:
-        self._decode = msgspec.json.Decoder(Snapshot).decode
-        self._known: dict[bytes, list[tuple[bytes, msgspec.Raw]]] = {}
+        self._decode = msgspec.json.Decoder(Written).decode
+        self._decode_whole = msgspec.json.Decoder(Snapshot).decode
+        self._decode_parts = msgspec.json.Decoder(Parts).decode
+        self._gpus, self._nics = DeviceLists(GpuList), DeviceLists(NicList)
+        self._known: dict[bytes, list[Stretch]] = {}
         self._free = MOST_KNOWN
         # Not to be guessed: no document can hold it, so where it comes out is where it was put in.
-        self._stand_in = f'"{os.urandom(16).hex()}"'.encode()
+        self._secret = f'"{os.urandom(16).hex()}"'.encode()
+        self._stand_in = KEY + self._secret
 
     def decode(self, document: bytes) -> Snapshot:
         """One document."""
-        start = document.find(KEY) + len(KEY)
-        for known, raw in self._known.get(document[start : start + BEGINNING], ()):
-            if document.startswith(known, start):
-                snapshot = self._without(document, start, start + len(known))
-                if snapshot is not None:
-                    return msgspec.structs.replace(snapshot, hardware=raw)
-        return self._learn(self._decode(document))
-
-    def _without(self, document: bytes, start: int, end: int) -> Snapshot | None:
-        """The document without these bytes; None if they are not its hardware, or it has a fault."""
+        start = document.find(KEY)
+        for known in self._known.get(document[start : start + BEGINNING], ()):
+            if document.startswith(known.text, start):
+                found = self._without(document, start, known)
+                if found is not None:
+                    return found
         try:
-            snapshot = self._decode(b"".join((document[:start], self._stand_in, document[end:])))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None  # what is wrong is said about the document as it is
-        return snapshot if bytes(snapshot.hardware) == self._stand_in else None
+            written = self._decode(document)
+            found = self._listed(written, {})
+        except BROKEN:
+            return self._decode_whole(document)  # says where in the document it is
+        return msgspec.structs.replace(found, **self._learn(document, written))
 
-    def _learn(self, snapshot: Snapshot) -> Snapshot:
-        hardware = bytes(snapshot.hardware)
-        if not self._free or len(hardware) < SHORTEST or not hardware.startswith(b"{"):
-            return snapshot
-        self._free -= 1
-        raw = msgspec.Raw(hardware)
-        self._known.setdefault(hardware[:BEGINNING], []).append((hardware, raw))
-        return msgspec.structs.replace(snapshot, hardware=raw)
+    def _without(self, document: bytes, start: int, known: Stretch) -> Snapshot | None:
+        """The document with its known parts; None if it has other such parts too, or a fault."""
+        end = start + len(known.text)
+        try:
+            found = self._decode(b"".join((document[:start], self._stand_in, document[end:])))
+            if bytes(found.hardware) != self._secret or not lacks(found, known.parts):
+                return None
+            return self._listed(found, known.parts)
+        except BROKEN:
+            return None  # what is wrong is said about the document as it is
+
+    def _listed(self, found: Written, parts: dict[str, Any]) -> Snapshot:
+        """The snapshot with these parts and its devices. Raises msgspec.ValidationError for other lists."""
+        written = found.identity
+        gpus, nics = self._gpus.read(written.gpus), self._nics.read(written.nics)
+        identity = Identity(
+            host=written.host, gpus=cast("tuple[GpuId, ...]", gpus), nics=cast("tuple[NicId, ...]", nics)
+        )
+        return msgspec.structs.replace(found, identity=identity, **parts)
+
+    def _learn(self, document: bytes, written: Written) -> dict[str, Any]:
+        """The parts by which documents like this one are known from now on."""
+        if not self._free or len(bytes(written.hardware)) < SHORTEST:
+            return {}
+        known = stretch(document, self._decode_parts(document), written)
+        if known.parts:
+            self._free -= 1
+            self._known.setdefault(known.text[:BEGINNING], []).append(known)
+        return known.parts
+
+
+def lacks(found: Snapshot, parts: dict[str, Any]) -> bool:
+    """A document without its known parts has none of them once more: the last of two would count."""
+    return all(getattr(found, name) is getattr(NOTHING, name) for name in parts if name != "hardware")
+
+
+def stretch(document: bytes, parts: Parts, written: Snapshot) -> Stretch:
+    """The shared parts of a document, as far as they are written one after the other."""
+    start, text, found = document.find(KEY), b"", dict[str, Any]()
+    for name in SHARED:
+        raw, value = bytes(getattr(parts, name)), getattr(written, name)
+        longer = text + b"," * bool(text) + b'"%b":%b' % (name.encode(), raw)
+        if not raw or not document.startswith(longer, start):
+            break
+        text, found[name] = longer, msgspec.Raw(raw) if isinstance(value, msgspec.Raw) else value
+    return Stretch(text, found)
+
+
+NOTHING = msgspec.json.decode(b'{"schema":"","identity":{"host":{}}}', type=Written)
+"""A document without any of the parts."""

@@ -10,15 +10,14 @@ import os
 import string
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
-from topocheck.gpulist import SEPARATOR, Columns, GpuList, NicList
+from topocheck.gpulist import SEPARATOR, Columns, PackedList
 
 __all__ = ["DeviceLists"]
 
-Kind = TypeVar("Kind", GpuList, NicList)
 Pieces = Callable[[bytes], tuple[bytes, ...]]
 Spans = tuple[tuple[int, int], ...]
 """From the first byte to behind the last of each."""
@@ -42,18 +41,19 @@ class Pattern(NamedTuple):
     """What lists have alike, by everything else."""
 
 
-class DeviceLists(Generic[Kind]):
+class DeviceLists:
     """Reads lists of one kind. Decodes those that are not like any before."""
 
-    def __init__(self, kind: type[Kind]) -> None:
+    def __init__(self, kind: type[PackedList[Any]]) -> None:
         self._kind = kind
-        self._decode = msgspec.json.Decoder(tuple[kind.item, ...]).decode  # type: ignore[name-defined]
+        entries: Any = tuple[kind.item, ...]  # type: ignore[name-defined]  # a type that a variable holds
+        self._decode = msgspec.json.Decoder(entries).decode
         self._patterns: dict[int, dict[Spans, Pattern]] = {}
         """By the length of the list, and where identifiers stand in it."""
         self._alike: dict[Columns, Columns] = {}
         self._free = MOST
 
-    def read(self, raw: msgspec.Raw) -> Kind:
+    def read(self, raw: msgspec.Raw) -> PackedList[Any]:
         """One list. Raises msgspec.DecodeError."""
         text = bytes(raw)
         for pattern in self._patterns.get(len(text), {}).values():
@@ -64,7 +64,7 @@ class DeviceLists(Generic[Kind]):
                     return self._kind(alike, own)
         return self._learn(text)
 
-    def _learn(self, text: bytes) -> Kind:
+    def _learn(self, text: bytes) -> PackedList[Any]:
         """Decode a list, and remember how it is written."""
         found = self._kind.of(self._decode(text))
         spans = spans_of(text, found.identifiers)
@@ -80,20 +80,19 @@ class DeviceLists(Generic[Kind]):
     def _pattern(self, length: int, spans: Spans) -> Pattern:
         """The pattern of identifiers at these places."""
         order = sorted(spans)
-        between = zip([0, *[end for _, end in order]], [*[start for start, _ in order], length], strict=True)
+        ends, starts = [0, *[end for _, end in order]], [*[start for start, _ in order], length]
+        between = tuple(zip(ends, starts, strict=True))
         gaps, rest = ([slice(*span) for span in each] for each in (spans, between))
         found = Pattern(itemgetter(*gaps), itemgetter(*rest), SEPARATOR * (len(spans) - 1), {})
         return self._patterns.setdefault(length, {}).setdefault(spans, found)
 
-    def _holds(
-        self, text: bytes, spans: Spans, pattern: Pattern, alike: Columns
-    ) -> bool:
+    def _holds(self, text: bytes, spans: Spans, pattern: Pattern, alike: Columns) -> bool:
         """With other identifiers in the gaps, just these are decoded otherwise."""
         other = bytearray(text)
         for start, end in spans:
             other[start:end] = os.urandom(end - start).hex()[: end - start].encode()
         read = self._kind(alike, SEPARATOR.join(pattern.gaps(bytes(other))))
-        return self._kind.of(self._decode(bytes(other))) == read
+        return bool(self._kind.of(self._decode(bytes(other))) == read)
 
 
 def spans_of(text: bytes, identifiers: Sequence[bytes]) -> Spans:

@@ -126,7 +126,7 @@ class Entries:
             try:
                 self._inventory.add(snapshot)
             except msgspec.MsgspecError as error:
-                self._broken[name] = f"hardware or environment: {error}"
+                self._broken[name] = f"hardware, environment or network: {error}"
                 self._refuse(name, self._broken[name])
 
     def _older(self) -> Mapping[str, str]:

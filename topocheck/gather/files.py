@@ -176,7 +176,7 @@ def take_snapshots(stream: io.BufferedReader, file: Argument, inventory: Invento
         try:
             inventory.add(snapshot, file.label)
         except msgspec.MsgspecError as error:
-            problem = f"document {number}: hardware or environment: {error}"
+            problem = f"document {number}: hardware, environment or network: {error}"
             raise SnapshotError(problem, path=found.name, fix="see topocheck schema snapshot") from None
         host = snapshot.identity.host
         if len(found.hosts) < MOST_HOSTS and (host.name or host.boot_id):

@@ -26,7 +26,15 @@ from topocheck.gather.seal import ends_as_it_began, has_its_length
 from topocheck.ranges import fold
 from topocheck.snapshot import SCHEMA, FullSnapshot, Snapshot
 
-__all__ = ["damage", "decode_snapshot", "is_snapshot", "open_stream", "read_snapshots", "undecoded"]
+__all__ = [
+    "damage",
+    "decode_snapshot",
+    "encode_snapshot",
+    "is_snapshot",
+    "open_stream",
+    "read_snapshots",
+    "undecoded",
+]
 
 BUFFER = 1 << 20
 PIECE = 1 << 16
@@ -337,6 +345,11 @@ def bad_ordinal(about: str, gpu: int, count: int, path: str, line: int | None) -
         line=line,
         fix="ordinals count from 0 in identity.gpus",
     )
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """A snapshot that was read as JSON again, without what is not read of it."""
+    return msgspec.json.encode(snapshot, enc_hook=tuple)  # packed lists of devices
 
 
 def undecoded(snapshot: FullSnapshot) -> Snapshot:

@@ -3,7 +3,8 @@
 A Snapshot is one JSON document a node; a stream of them has one document a line. Its parts are
 kept apart on purpose: `hardware` is the shape of the node without any identity, and stays raw
 bytes until somebody asks, because thousands of nodes share a few dozen shapes; `identity` names
-the parts by the same ordinals; `state` is what changes by itself.
+the parts by the same ordinals; `network` is what equal hosts share of ports and network devices, raw bytes
+as well; `state` is what changes by itself, and what is each host's own of the network.
 
 None means "not known", never zero. Whether absence may be concluded is said by `Coverage`.
 The text under each field is what `topocheck schema snapshot` prints.
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from topocheck.snapshot.condition import Condition, GpuCondition, NicCondition, PortCondition
+from topocheck.snapshot.condition import Condition, GpuCondition
 from topocheck.snapshot.hardware import (
     GpuShape,
     Hardware,
@@ -38,6 +39,7 @@ from topocheck.snapshot.job import (
     Observed,
     RankClaim,
 )
+from topocheck.snapshot.network import Family, Gid, Netdev, Network, NicNetwork, PortNetwork
 from topocheck.snapshot.record import At, Coverage, Extent, ProbeFault, Record, Scope, Source
 from topocheck.snapshot.software import (
     Library,
@@ -48,17 +50,7 @@ from topocheck.snapshot.software import (
     Verbs,
     VerbsDevice,
 )
-from topocheck.snapshot.state import (
-    Clock,
-    Gid,
-    GpuState,
-    Netdev,
-    NicState,
-    PciLink,
-    PortState,
-    Process,
-    State,
-)
+from topocheck.snapshot.state import Clock, GpuState, PciLink, PortState, Process, State
 
 __all__ = [
     "SCHEMA",
@@ -70,6 +62,7 @@ __all__ = [
     "Edge",
     "Extent",
     "Fabric",
+    "Family",
     "FamilyDisagreement",
     "FullSnapshot",
     "Gid",
@@ -90,10 +83,10 @@ __all__ = [
     "NcclFile",
     "NestedLaunch",
     "Netdev",
-    "NicCondition",
+    "Network",
     "NicId",
+    "NicNetwork",
     "NicShape",
-    "NicState",
     "NodeClaim",
     "NvLink",
     "Observed",
@@ -102,7 +95,7 @@ __all__ = [
     "PeerAccess",
     "Platform",
     "Port",
-    "PortCondition",
+    "PortNetwork",
     "PortState",
     "ProbeFault",
     "Process",
@@ -120,7 +113,10 @@ SCHEMA = "topocheck.snapshot/1"
 
 
 class Snapshot(Record, frozen=True, kw_only=True):
-    """One node as it showed itself once. `hardware` and `environment` are decoded on demand."""
+    """One node as it showed itself once. `hardware`, `environment` and `network` are decoded on demand.
+
+    These three stand together: equal hosts have the same bytes there.
+    """
 
     schema: str
     """`topocheck.snapshot/` and the major version; never left out."""
@@ -142,6 +138,12 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Shape of the node (`Hardware`)."""
     environment: msgspec.Raw = msgspec.Raw(b"{}")
     """Variables that all ranks of the node share, by allow-list."""
+    network: msgspec.Raw = msgspec.Raw(b"{}")
+    """Ports and network devices without digits of their own (`Network`)."""
+    software: Software = Software()
+    """Versions."""
+    verbs: Verbs | None = None
+    """Means of RDMA; None where nobody looked."""
     own_environments: tuple[dict[str, str], ...] = ()
     """What ranks have besides those, each set once, of the variables by which paths and devices are chosen.
     () where all have the same."""
@@ -155,12 +157,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Launcher families that number a process of the job differently."""
     nested: tuple[NestedLaunch, ...] = ()
     """Launchers that were started by launchers."""
-    software: Software = Software()
-    """Versions."""
     limits: Limits = Limits()
     """Limits."""
-    verbs: Verbs | None = None
-    """Means of RDMA; None where nobody looked."""
     files: tuple[NcclFile, ...] = ()
     """Files that NCCL reads."""
     model: ModelFiles | None = None
@@ -187,6 +185,8 @@ class FullSnapshot(Snapshot, frozen=True, kw_only=True):
     """Shape of the node."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
     """Variables that all ranks of the node share, by allow-list."""
+    network: Network = Network()  # type: ignore[assignment]  # the same JSON, decoded
+    """Ports and network devices without digits of their own."""
     state: State = State()  # type: ignore[assignment]  # the same JSON, with counters and rates
     """What changes by itself."""
     plugins: dict[str, Any] = msgspec.field(default_factory=dict)

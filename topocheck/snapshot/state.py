@@ -6,7 +6,7 @@ import msgspec
 
 from topocheck.snapshot.record import Record
 
-__all__ = ["Clock", "Gid", "GpuState", "Netdev", "NicState", "PciLink", "PortState", "Process", "State"]
+__all__ = ["Clock", "GpuState", "PciLink", "PortState", "Process", "State"]
 
 
 class Process(Record, frozen=True, kw_only=True):
@@ -57,68 +57,20 @@ class GpuState(Record, frozen=True, kw_only=True):
     """Raw one-way rate of each NVLink: 26562 is a nominal 25 GB/s; None for a link that is down."""
 
 
-class Gid(Record, frozen=True, kw_only=True):
-    """One entry of a port's GID table that is set."""
-
-    index: int
-    """Place in the table, what NCCL_IB_GID_INDEX counts."""
-    gid: str
-    """Eight groups of four hex digits; `0000:0000:0000:0000:0000:ffff:` and an IPv4 address for RoCE."""
-    type: str | None = None
-    """`IB/RoCE v1` or `RoCE v2`; None where the driver does not say."""
-    netdev: str | None = None
-    """Network device whose address it is."""
-
-
 class PortState(Record, frozen=True, kw_only=True):
-    """What subnet manager, addresses and traffic make of one port."""
+    """What is one port's own: addresses and traffic."""
 
+    nic: int
+    """Ordinal in `identity.nics`."""
     port: int = 1
     """Port number, counted from 1."""
     lid: int | None = None
     """Local id that the subnet manager gave; 0 is none."""
-    sm_lid: int | None = None
-    """Local id of the subnet manager; 0 is none, as always with Ethernet."""
-    gids: tuple[Gid, ...] | None = None
-    """GIDs that are set; None if the table was not read."""
-    gids_cut: bool = False
-    """More GIDs may be set than are listed."""
+    gids: tuple[str, ...] | None = None
+    """Digits of the GIDs that `network` lists of this port, in that order: eight groups of four hex digits;
+    `0000:0000:0000:0000:0000:ffff:` and an IPv4 address for RoCE."""
     counters: dict[str, int] = msgspec.field(default_factory=dict)
     """Traffic and errors since the driver was loaded, by the kernel's names; data in words of 4 bytes."""
-
-
-class NicState(Record, frozen=True, kw_only=True):
-    """What changes by itself on one RDMA device."""
-
-    nic: int
-    """Ordinal in `identity.nics`."""
-    ports: tuple[PortState, ...] = ()
-    """Its ports."""
-
-
-class Netdev(Record, frozen=True, kw_only=True):
-    """One network device in the network namespace that was looked at."""
-
-    name: str
-    """Kernel name: eth0."""
-    kind: str | None = None
-    """`physical`, `bond`, `bridge`, `vlan`, `loopback` or `virtual`, by evidence and not by name."""
-    layer: str | None = None
-    """`ethernet`, `infiniband` or `loopback`, by hardware type."""
-    state: str | None = None
-    """operstate in the kernel's word: up, down, unknown (loopback and some tunnels)."""
-    mtu: int | None = None
-    """Largest packet in bytes."""
-    speed_gbps: float | None = None
-    """Speed; None while down and for devices that have none."""
-    addresses: tuple[str, ...] | None = None
-    """IPv4 and IPv6 addresses with prefix length, `192.0.2.7/24`; None if not known."""
-    master: str | None = None
-    """Bond or bridge that it is a member of."""
-    members: tuple[str, ...] = ()
-    """Members of a bond."""
-    bus: str | None = None
-    """PCI address of its function."""
 
 
 class PciLink(Record, frozen=True, kw_only=True):
@@ -148,10 +100,11 @@ class State(Record, frozen=True, kw_only=True):
 
     gpus: tuple[GpuState, ...] = ()
     """By GPU; a GPU that was not asked is absent."""
-    nics: tuple[NicState, ...] = ()
-    """By RDMA device; one that was not asked is absent."""
-    netdevs: tuple[Netdev, ...] = ()
-    """Network devices of the namespace."""
+    ports: tuple[PortState, ...] = ()
+    """By port of an RDMA device; one of which nothing of its own is known is absent."""
+    addresses: tuple[tuple[str, ...] | None, ...] = ()
+    """IPv4 and IPv6 addresses of each of `network.netdevs`, with prefix length, `192.0.2.7/24`; None if not
+    known of one, () if of none."""
     pci: tuple[PciLink, ...] = ()
     """PCI links whose width or speed is known."""
     clock: Clock | None = None
