@@ -158,7 +158,7 @@ def view(
     coverage = machine.coverage
     if ties.loose_claims.get(number):
         coverage = msgspec.structs.replace(coverage, ranks="part")
-    return replace(
+    return msgspec.structs.replace(
         machine,
         observed=tuple((seen_by(ties, world, number, seen), tied) for seen, tied in machine.observed),
         has_claims=node_ranks is not None,
