@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from topocheck.claims import UNKNOWN, ClaimColumns
 from topocheck.communicators import Member, Sightings, tagged_members, world_communicators
@@ -15,7 +16,10 @@ from topocheck.inventory import Inventory
 from topocheck.plan import Basis
 from topocheck.snapshot import At
 
-__all__ = ["Column", "Sighting", "claimed_column", "observed_column", "one_process", "pass_over"]
+__all__ = ["Column", "Sighting", "claimed_column", "observed_column", "one_process", "pass_over", "runs_of"]
+
+
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class Column:
     @property
     def empty(self) -> bool:
         """No rank is known."""
+        if self.node and self.node[0] is not None:  # nearly always so, and to count them all takes long
+            return False
         return self.node.count(None) == len(self.node)
 
     @property
@@ -80,6 +86,12 @@ class Column:
 def one_process(sightings: Sequence[Sighting]) -> bool:
     """All are of one process of one machine, known by its pid: it was shown on several GPUs."""
     return len({(seen.machine, seen.pid) for seen in sightings}) == 1 and sightings[0].pid is not None
+
+
+def runs_of(entries: list[Entry], size: int) -> list[Entry] | None:
+    """The entry of each run of `size` neighbours, from the first on; None where a run has unlike ones."""
+    firsts = entries[::size]
+    return firsts if all(entries[place::size] == firsts for place in range(1, size)) else None
 
 
 def blank(basis: Basis, world: int) -> Column:
@@ -154,9 +166,10 @@ def claimed(claims: ClaimColumns, index: int) -> Sighting:
 
 def observed_column(seen: Sightings, world: int) -> Column:
     """What communicators of the world's size prove. `node` holds machine indexes at first."""
-    column = blank("observed", world)
     if not seen.communicators:
-        return column
+        nothing: list[int | None] = [None] * world
+        return Column("observed", nothing, nothing)  # one list is enough: nothing is entered into it
+    column = blank("observed", world)
     for comm in world_communicators(seen, world):
         fill(column, comm.everyone(), world)
     fill(column, tagged_members(seen), world)

@@ -98,7 +98,7 @@ def block_slots(layout: Layout, ranks_per_node: Sequence[int]) -> Slots:
     Engines that read RANK and LOCAL_RANK go where their launcher puts them; this is what launchers do
     unless told otherwise. Ranks for which the nodes have no place are left out at the end of the list.
     """
-    nodes = chain.from_iterable(repeat(node, count) for node, count in enumerate(ranks_per_node))
+    nodes = chain.from_iterable(map(repeat, range(len(ranks_per_node)), ranks_per_node))
     gpus = chain.from_iterable(map(range, ranks_per_node))
     return Slots(list(islice(nodes, layout.world)), list(islice(gpus, layout.world)))
 

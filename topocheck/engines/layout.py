@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import product, repeat
 from math import prod
 from typing import overload
 
@@ -88,10 +88,9 @@ class Lines:
         return len(self.firsts)
 
     def __iter__(self) -> Iterator[Group]:
-        members = self.members
-        if isinstance(members, range):
-            start, stop, step = members.start, members.stop, members.step
-            return (range(first + start, first + stop, step) for first in self.firsts)
+        members, firsts = self.members, self.firsts
+        if isinstance(members, range):  # from rank 0 on
+            return map(range, firsts, [first + members.stop for first in firsts], repeat(members.step))
         return (tuple(first + member for member in members) for first in self.firsts)
 
 
