@@ -97,8 +97,8 @@ def with_pids(placement: Placement) -> set[int]:
             rows = list(zip(claims.rank, claims.machine, claims.pid, strict=True))
             known = {(rank, machine) for rank, machine, pid in rows if pid != UNKNOWN}
             without |= {machine for rank, machine, _ in rows if (rank, machine) not in known}
-    machines -= without
-    return {placement.node_of[machine] for machine in machines if machine in placement.node_of}
+    places = map(placement.node_of.get, machines - without)
+    return {place for place in places if place is not None}
 
 
 def occupancy(node: Node) -> tuple[set[int], dict[int, GpuCondition]]:
