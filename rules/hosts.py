@@ -25,16 +25,19 @@ Pair = tuple[int, int]
 
 def hosts(placement: Placement) -> Situations[Node] | NotApplicable:
     """Hosts of the job by how well they are identified."""
-    seen = [(node, node.machine.host.boot_id) for node in placement.nodes if node.machine is not None]
-    if placement.expected == 1 and len(seen) <= 1:
+    if placement.expected == 1 and sum(node.machine is not None for node in placement.nodes) <= 1:
         return NotApplicable("the job has one node")
     accused, named = suspects(placement), with_uuids(placement)
-    absent = [node for node in placement.nodes[: placement.expected] if node.machine is None]
-    found = defaultdict[Hashable, list[Node]](list, {"absent": absent} if absent else {})
-    for node, boot in seen:
-        place = node.index
-        found[place if place in accused else (boot is not None, named[place])].append(node)
-    return found
+    absent: list[Node] = []
+    found = defaultdict[Hashable, list[Node]](list)
+    for node in placement.nodes:
+        machine, place = node.machine, node.index
+        if machine is None:
+            absent.append(node)
+        else:
+            known = machine.host.boot_id is not None
+            found[place if place in accused else (known, named[place])].append(node)
+    return {"absent": absent, **found} if absent else found
 
 
 def with_uuids(placement: Placement) -> list[bool]:

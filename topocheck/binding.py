@@ -200,22 +200,21 @@ def bind_active(
     free: dict[int, None],
 ) -> None:
     """Machines that carry ranks: node ranks if all claim one and each another, else most ranks."""
-    nodes = len(binding.order)
+    order, bound_by = binding.order, binding.bound_by
     claimed = [machines[index].node_ranks for index in active]
-    if active and all(len(ranks) == 1 for ranks in claimed):
-        places = [ranks[0] for ranks in claimed]
-        within = all(0 <= place < nodes and binding.order[place] is None for place in places)
-        if len(set(places)) == len(places) and within:
-            for index, place in zip(active, places, strict=True):
-                binding.order[place], binding.bound_by[place] = index, "node rank"
-                del free[index]
-            return
+    places = {ranks[0]: index for index, ranks in zip(active, claimed, strict=True) if len(ranks) == 1}
+    within = places.keys() <= {place for place, taken in enumerate(order) if taken is None}
+    if active and len(places) == len(active) and within:
+        for place, index in places.items():
+            order[place], bound_by[place] = index, "node rank"
+            del free[index]
+        return
     counts = seats()
     wishes = sorted(
         ((-count, place, index) for index in active for place, count in counts.get(index, Counter()).items()),
     )
     for _, place, index in wishes:
-        if index in free and binding.order[place] is None:
+        if index in free and order[place] is None:
             settle(binding, place, index, "ranks seen")
             del free[index]
 

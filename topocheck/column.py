@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import TypeVar
 
 from topocheck.claims import UNKNOWN, ClaimColumns
@@ -16,7 +17,16 @@ from topocheck.inventory import Inventory
 from topocheck.plan import Basis
 from topocheck.snapshot import At
 
-__all__ = ["Column", "Sighting", "claimed_column", "observed_column", "one_process", "pass_over", "runs_of"]
+__all__ = [
+    "Column",
+    "Sighting",
+    "claimed_column",
+    "observed_column",
+    "one_process",
+    "pass_over",
+    "runs_of",
+    "spread",
+]
 
 
 Entry = TypeVar("Entry")
@@ -69,6 +79,8 @@ class Column:
     """Ranks outside 0..world-1."""
     pid: dict[int, int] = field(default_factory=dict)
     """Process of a rank, where a log shows it or several claims hold the rank."""
+    block: int = 0
+    """Ranks a machine, where all ranks are claimed in whole blocks of so many, each in order; else 0."""
 
     @property
     def empty(self) -> bool:
@@ -94,6 +106,11 @@ def runs_of(entries: list[Entry], size: int) -> list[Entry] | None:
     return firsts if all(entries[place::size] == firsts for place in range(1, size)) else None
 
 
+def spread(entries: Iterable[Entry], size: int) -> list[Entry]:
+    """Each entry `size` times, one run after the other."""
+    return list(chain.from_iterable(map(repeat, entries, repeat(size))))
+
+
 def blank(basis: Basis, world: int) -> Column:
     """A column that knows nothing yet."""
     return Column(basis, [None] * world, [None] * world)
@@ -117,6 +134,8 @@ def claimed_column(inventory: Inventory, world: int, name: str = "") -> Column:
     claims = inventory.claims.get(name)
     if claims is None:
         return column
+    if enter_blocks(column, claims):
+        return column
     node, gpu = column.node, column.gpu
     if len(set(claims.rank)) == len(claims) and min(claims.rank) >= 0 and max(claims.rank) < world:
         enter_once(column, claims)
@@ -137,6 +156,26 @@ def claimed_column(inventory: Inventory, world: int, name: str = "") -> Column:
     for index in further:
         again(column, claimed(claims, index))
     return column
+
+
+def enter_blocks(column: Column, claims: ClaimColumns) -> bool:
+    """Claims in blocks of neighbouring ranks, each block of one machine, as a block launch makes them.
+
+    False, and nothing is entered, for others, and where the machines differ in the GPUs that they use.
+    """
+    ranks, machines, world = claims.rank, claims.machine, len(column.node)
+    if len(claims) != world or claims.at:
+        return False
+    size = next((place for place, machine in enumerate(machines) if machine != machines[0]), world)
+    gpu, firsts, hosts = claims.gpu[:size], ranks[::size], runs_of(machines, size)
+    if world % size or hosts is None or UNKNOWN in gpu or claims.gpu != gpu * len(firsts):
+        return False
+    by_first = dict(zip(firsts, hosts, strict=True))
+    found = list(map(by_first.get, range(0, world, size)))
+    if None in found or any(ranks[n::size] != [first + n for first in firsts] for n in range(1, size)):
+        return False
+    column.node, column.gpu, column.block = spread(found, size), list(claims.gpu), size
+    return True
 
 
 def enter_once(column: Column, claims: ClaimColumns) -> None:

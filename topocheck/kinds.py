@@ -96,24 +96,18 @@ def find_kinds(placement: Placement) -> list[list[Node]]:
 
 
 def looks_of(placement: Placement) -> list[Hashable]:
-    """What is seen of each expected node's machine: a number for each look, None for no machine."""
+    """What is seen of each expected node's machine: a number for each look, and for none."""
     limits = clock_limits(placement.plan.policy)
     usual = limits == USUAL_LIMITS
+    machines = [node.machine for node in placement.nodes[: placement.expected]]
+    looks = [one and ((usual and one.look) or look(one, limits)) for one in machines]
+    # Machines share the objects: to hash the look of each machine takes longer than all the rest.
     numbers: dict[Hashable, int] = {}
-    by_id: dict[int, int] = {}  # machines share the objects: to hash each machine's look takes longest
-    found: list[Hashable] = []
-    for place, node in enumerate(placement.nodes[: placement.expected]):
-        machine = node.machine
-        kept = machine.look if usual and machine is not None else ()
-        if machine is None or id(kept) in by_id:
-            found.append(None if machine is None else by_id[id(kept)])
-            continue
-        seen = kept or look(machine, limits)
-        number = numbers.setdefault(seen, len(numbers))
-        if kept and seen != OWN:
-            by_id[id(kept)] = number
-        found.append((OWN, place) if seen == OWN else number)
-    return found
+    by_id = {
+        key: numbers.setdefault(seen, len(numbers))
+        for key, seen in dict(zip(map(id, looks), looks, strict=True)).items()
+    }
+    return [(OWN, place) if seen == OWN else by_id[id(seen)] for place, seen in enumerate(looks)]
 
 
 def gpus_in_use(placement: Placement) -> Iterable[tuple[int | None, ...]]:

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, count, groupby, repeat
+from itertools import count, groupby
 from typing import TypeVar, cast
 
 from topocheck.binding import Binding, Order, bind, expected_nodes
-from topocheck.column import Column, blank, claimed_column, observed_column, pass_over, runs_of
+from topocheck.column import Column, blank, claimed_column, observed_column, pass_over, runs_of, spread
 from topocheck.communicators import Sightings, sightings
 from topocheck.engines import ENGINES
 from topocheck.engines.engine import Engine
@@ -172,7 +172,7 @@ class Placement:
         places, predicted = list(map(place.get, machines)), self.predicted.node
         if places == runs_of(predicted, share):
             return replace(column, node=predicted)
-        return replace(column, node=list(chain.from_iterable(map(repeat, places, repeat(share)))))
+        return replace(column, node=spread(places, share))
 
     @cached_property
     def placed(self) -> Column:
