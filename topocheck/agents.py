@@ -14,10 +14,10 @@ from itertools import groupby, pairwise
 import msgspec
 
 from topocheck.claims import UNKNOWN, ClaimColumns
-from topocheck.column import runs_of
 from topocheck.launchers.slurm import distribution
 from topocheck.placement import Node, Placement
 from topocheck.ranges import fold
+from topocheck.runs import runs_of
 from topocheck.snapshot import At
 
 __all__ = [

@@ -8,28 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
-from typing import TypeVar
+from operator import sub
 
 from topocheck.claims import UNKNOWN, ClaimColumns
 from topocheck.communicators import Member, Sightings, tagged_members, world_communicators
 from topocheck.inventory import Inventory
 from topocheck.plan import Basis
+from topocheck.runs import runs_of, spread
 from topocheck.snapshot import At
 
-__all__ = [
-    "Column",
-    "Sighting",
-    "claimed_column",
-    "observed_column",
-    "one_process",
-    "pass_over",
-    "runs_of",
-    "spread",
-]
-
-
-Entry = TypeVar("Entry")
+__all__ = ["Column", "Sighting", "claimed_column", "observed_column", "one_process", "pass_over"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +88,6 @@ def one_process(sightings: Sequence[Sighting]) -> bool:
     return len({(seen.machine, seen.pid) for seen in sightings}) == 1 and sightings[0].pid is not None
 
 
-def runs_of(entries: list[Entry], size: int) -> list[Entry] | None:
-    """The entry of each run of `size` neighbours, from the first on; None where a run has unlike ones."""
-    firsts = entries[::size]
-    return firsts if all(entries[place::size] == firsts for place in range(1, size)) else None
-
-
-def spread(entries: Iterable[Entry], size: int) -> list[Entry]:
-    """Each entry `size` times, one run after the other."""
-    return list(chain.from_iterable(map(repeat, entries, repeat(size))))
-
-
 def blank(basis: Basis, world: int) -> Column:
     """A column that knows nothing yet."""
     return Column(basis, [None] * world, [None] * world)
@@ -172,7 +149,8 @@ def enter_blocks(column: Column, claims: ClaimColumns) -> bool:
         return False
     by_first = dict(zip(firsts, hosts, strict=True))
     found = list(map(by_first.get, range(0, world, size)))
-    if None in found or any(ranks[n::size] != [first + n for first in firsts] for n in range(1, size)):
+    steps = (list(map(sub, ranks[n::size], firsts)) == [n] * len(firsts) for n in range(1, size))
+    if None in found or not all(steps):
         return False
     column.node, column.gpu, column.block = spread(found, size), list(claims.gpu), size
     return True

@@ -88,7 +88,8 @@ def find_kinds(placement: Placement) -> list[list[Node]]:
     for place in placement.facts_by_node.keys() & range(len(looks)):
         looks[place] = OWN, place
     for place, options in own_options(placement).items():
-        looks[place] = looks[place], options
+        if place < len(looks):
+            looks[place] = looks[place], options
     found = defaultdict[Hashable, list[Node]](list)
     for node, key in zip(nodes, zip(looks, gpus_in_use(placement), strict=True), strict=True):
         found[key].append(node)
@@ -111,10 +112,10 @@ def looks_of(placement: Placement) -> list[Hashable]:
 
 
 def gpus_in_use(placement: Placement) -> Iterable[tuple[int | None, ...]]:
-    """GPUs that the ranks of each expected node drive, in the order of the ranks."""
+    """GPUs that the ranks of each expected node drive, in their order; () for each if all drive the same."""
     gpu, ranks_on = placement.placed.gpu, placement.ranks_on
     nodes = placement.expected
     share = gpu[: placement.world // nodes]
     if placement.runs and len(ranks_on) == nodes == len(placement.nodes) and gpu == share * nodes:
-        return repeat(tuple(share), nodes)  # on each of them the same ones, as in a block launch
+        return repeat((), nodes)  # as in a block launch on equal nodes
     return [tuple([gpu[rank] for rank in ranks_on.get(place, ())]) for place in range(nodes)]

@@ -17,7 +17,7 @@ from itertools import count, groupby
 from typing import TypeVar, cast
 
 from topocheck.binding import Binding, Order, bind, expected_nodes
-from topocheck.column import Column, blank, claimed_column, observed_column, pass_over, runs_of, spread
+from topocheck.column import Column, blank, claimed_column, observed_column, pass_over
 from topocheck.communicators import Sightings, sightings
 from topocheck.engines import ENGINES
 from topocheck.engines.engine import Engine
@@ -30,6 +30,7 @@ from topocheck.origin import NOTHING_TAKEN, Origin
 from topocheck.plan import BASES, Basis, Plan, Role
 from topocheck.prediction import placing_facts, predict, predict_visible
 from topocheck.raynodes import RayJob, arrange, column_of, ray_job
+from topocheck.runs import runs_of, spread
 from topocheck.snapshot import JobFact, LogFact
 
 __all__ = ["Node", "Placement", "join", "place"]
