@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from topocheck.ask import Ask
-from topocheck.kinds import per_node
+from topocheck.kinds import in_order, per_node, with_strays
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, each, read_at, rule, the
@@ -57,8 +57,9 @@ def node_reported(ask: Ask, node: Node) -> Iterator[Finding]:
 
 def faults(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes of which a part could not be read; none at all where no node was seen."""
-    seen = [node for node in placement.nodes if node.machine is not None]
-    probed = [node for node in seen if node.machine is not None and node.machine.faults]
+    seen = [alike for alike in with_strays(placement) if alike[0].machine is not None]
+    faulty = [alike for alike in seen if alike[0].machine is not None and alike[0].machine.faults]
+    probed = in_order(faulty)
     if seen and not probed:
         return NotApplicable("no probe reported a fault")
     return each(probed)

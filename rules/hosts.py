@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import compress
 
 from topocheck.ask import Ask
 from topocheck.inventory import Machine
-from topocheck.kinds import per_node
+from topocheck.kinds import per_node, with_strays
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule
@@ -25,18 +25,26 @@ Pair = tuple[int, int]
 
 def hosts(placement: Placement) -> Situations[Node] | NotApplicable:
     """Hosts of the job by how well they are identified."""
-    seen = [node for node in placement.nodes if node.machine is not None]
-    if placement.expected == 1 and len(seen) <= 1:
+    if placement.expected == 1 and sum(node.machine is not None for node in placement.nodes) <= 1:
         return NotApplicable("the job has one node")
-    accused, bare = suspects(placement), placement.inventory.without_uuids
-    absent = [node for node in placement.nodes[: placement.expected] if node.machine is None]
-    found: dict[Hashable, list[Node]] = {"absent": absent} if absent else {}
-    for node in seen:
-        machine = node.machine
-        known = machine is not None and machine.host.boot_id is not None
-        named = not (bare or machine is None or not machine.gpus) or has_uuids(node)
-        found.setdefault(node.index if node.index in accused else (known, named), []).append(node)
-    return found
+    accused, named = suspects(placement), with_uuids(placement)
+    absent: list[Node] = []
+    found = defaultdict[Hashable, list[Node]](list)
+    for node in placement.nodes:
+        machine, place = node.machine, node.index
+        if machine is None:
+            absent.append(node)
+        else:
+            known = machine.host.boot_id is not None
+            found[place if place in accused else (known, named[place])].append(node)
+    return {"absent": absent, **found} if absent else found
+
+
+def with_uuids(placement: Placement) -> list[bool]:
+    """Whether the UUIDs of all GPUs of each node are shown."""
+    if placement.inventory.without_uuids:  # some host's are not: UUIDs are each node's own
+        return [has_uuids(node) for node in placement.nodes]
+    return per_node(placement, has_uuids)
 
 
 def has_uuids(node: Node) -> bool:
@@ -48,14 +56,18 @@ def has_uuids(node: Node) -> bool:
 
 def suspects(placement: Placement) -> set[int]:
     """Positions of nodes that share a GPU UUID or a name with another boot."""
-    inventory = placement.inventory
-    pairs = [pair for _, *pair in (*inventory.twice, *inventory.names.ambiguous)]
+    pairs = [pair for _, *pair in (*shared_uuids(placement), *placement.inventory.names.ambiguous)]
     found = {placement.node_of[index] for pair in pairs for index in pair if index in placement.node_of}
     found |= {
         placement.node_of[seen.machine] for seen in placement.seen.edges if seen.machine in placement.node_of
     }
-    doubly = per_node(placement, lambda node: bool(node.machine and node.machine.two_uuids))
-    return found.union(compress(range(len(doubly)), doubly))
+    doubly = [alike for alike in with_strays(placement) if alike[0].machine and alike[0].machine.two_uuids]
+    return found.union(node.index for alike in doubly for node in alike)
+
+
+def shared_uuids(placement: Placement) -> list[tuple[str, int, int]]:
+    """(UUID, machine, machine) of GPUs that two hosts show. To look for them takes some milliseconds."""
+    return placement.keep("UUIDs on two hosts", lambda p: p.inventory.twice)
 
 
 @rule("ID005", "each host is one machine", over=hosts, severity="error")
@@ -95,7 +107,7 @@ def pairs_by_node(
 
 def one_gpu_on_two_hosts(placement: Placement, node: Node) -> Iterator[Finding]:
     """A UUID is burnt into one GPU, so two hosts that show it are one, or a capture is of another."""
-    twice = placement.keep("GPUs on two hosts", lambda p: pairs_by_node(p, p.inventory.twice))
+    twice = placement.keep("GPUs on two hosts", lambda p: pairs_by_node(p, shared_uuids(p)))
     for pair, uuids in twice.get(node.index, {}).items():
         yield shared_gpus(uuids, *(placement.inventory.machines[index] for index in pair))
 

@@ -281,7 +281,7 @@ def rank_on_its_node(ask: Ask, column: Column) -> Iterator[Finding]:
     ask.rest_on(column.basis)
     yield from driver_without_rank(ask)
     predicted = placement.columns["predicted"]
-    if predicted.complete and (column is predicted or column.node == predicted.node):
+    if column.node == predicted.node and not placement.unplaced:
         return
     if not predicted.complete:
         why = placement.facts.refusal

@@ -72,7 +72,9 @@ def gpus_are_free(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.gap("which GPUs of the node the job takes", [node.name], SUPPLY, part="ranks")
     idle, busy = occupancy(node)
     unseen: list[int] = []
-    blurred = placement.phase == "claimed" and node.index not in placement.keep("nodes with pids", with_pids)
+    blurred = placement.phase == "claimed" and node.index in placement.keep(
+        "nodes without pids", without_pids
+    )
     for rank, device in devices.items():
         seen = busy.get(device.ordinal)
         if seen is not None and (blurred or seen.memory_used_bytes is None):
@@ -87,8 +89,8 @@ def gpus_are_free(ask: Ask, node: Node) -> Iterator[Finding]:
         ask.gap(need, [node.name], SUPPLY, part="gpus")
 
 
-def with_pids(placement: Placement) -> set[int]:
-    """Nodes all of whose claimed ranks show a pid; elsewhere what is on the GPUs may be theirs."""
+def without_pids(placement: Placement) -> set[int]:
+    """Nodes not all of whose claimed ranks show a pid: what is on the GPUs there may be theirs."""
     machines: set[int] = set()
     without: set[int] = set()
     for claims in placement.inventory.claims.values():
@@ -97,8 +99,8 @@ def with_pids(placement: Placement) -> set[int]:
             rows = list(zip(claims.rank, claims.machine, claims.pid, strict=True))
             known = {(rank, machine) for rank, machine, pid in rows if pid != UNKNOWN}
             without |= {machine for rank, machine, _ in rows if (rank, machine) not in known}
-    machines -= without
-    return {placement.node_of[machine] for machine in machines if machine in placement.node_of}
+    shown = set(map(placement.node_of.get, machines - without))
+    return set(range(len(placement.nodes))) - shown
 
 
 def occupancy(node: Node) -> tuple[set[int], dict[int, GpuCondition]]:

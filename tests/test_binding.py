@@ -31,7 +31,7 @@ def bound(
 ) -> Binding:
     text, found = declared(nodes), inventory(*views)
     counted = {machine: Counter(places) for machine, places in (seats or {}).items()}
-    return bind(text, found, active, counted, expected_nodes(text, found, active))
+    return bind(text, found, active, lambda: counted, expected_nodes(text, found, active))
 
 
 def host(name: str, *aliases: str, boot: bool = True) -> FullSnapshot:
@@ -193,7 +193,7 @@ def test_a_host_without_a_name_may_be_any_node_that_no_other_is() -> None:
     machines = inventory(*[msgspec.structs.replace(view, hardware=Hardware()) for view in views])
     machines.arrange()
     active = list(range(len(machines.machines)))
-    found = bind(plan(), machines, active, {}, 2)
+    found = bind(plan(), machines, active, dict, 2)
     assert None not in found.order
     assert found.extra == []
     assert sorted(found.bound_by) == ["assumed", "name"]

@@ -34,6 +34,40 @@ def test_claims_fill_nodes_and_gpus_by_rank() -> None:
     assert (column.complete, column.empty, column.twice, column.stray) == (True, False, {}, [])
 
 
+@pytest.mark.parametrize("gpus", [[0, 1, 2, 3], [3, 0, 2, 1]])
+def test_claims_in_whole_blocks_are_known_as_such_whatever_the_order_of_the_machines(gpus: list[int]) -> None:
+    views = [
+        claiming(*[RankClaim(rank=4 * n + i, gpu=gpu) for i, gpu in enumerate(gpus)], name=f"node-{n}")
+        for n in (1, 2, 0)
+    ]
+    column = claimed(*views, world=12)
+    assert (column.node, column.gpu) == ([2] * 4 + [0] * 4 + [1] * 4, gpus * 3)
+    assert column.block == 4
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        [(4, 0), (5, 1), (7, 2), (6, 3)],
+        [(4, 1), (5, 0), (6, 2), (7, 3)],
+        [(4, None), (5, 1), (6, 2), (7, 3)],
+        [(4, 0), (5, 1), (6, 2)],
+        [(3, 0), (4, 1), (5, 2), (6, 3)],
+        [(8, 0), (9, 1), (10, 2), (11, 3)],
+    ],
+    ids=["out of order", "other GPUs", "no GPU", "a rank less", "a rank twice", "beyond the world"],
+)
+def test_claims_in_no_whole_blocks_are_entered_one_by_one(second: list[tuple[int, int | None]]) -> None:
+    first = [RankClaim(rank=n, gpu=n) for n in range(4)]
+    column = claimed(
+        claiming(*first), claiming(*[RankClaim(rank=r, gpu=g) for r, g in second], name="node-b")
+    )
+    places = {rank: (1, gpu) for rank, gpu in second} | {n: (0, n) for n in range(4)}
+    wanted = [places.get(rank, (None, None)) for rank in range(8)]
+    assert list(zip(column.node, column.gpu, strict=True)) == wanted
+    assert column.block == 0
+
+
 def test_without_claims_nothing_is_known() -> None:
     column = claimed(snap())
     assert (column.empty, column.complete) == (True, False)

@@ -9,7 +9,7 @@ is left is assumed, and an assumption may carry a verdict only if every other on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
 from types import MappingProxyType
@@ -31,6 +31,10 @@ MOST_PLACES = 72_000
 
 Order = tuple[int | None, ...]
 """Machine index at each place of the plan; None where no host is known for it."""
+
+Seats = Callable[[], Mapping[int, Counter[int]]]
+"""For each machine, how many of the ranks seen there the engine's formula puts at each place. It is asked
+only where nothing else tells the places."""
 
 Numbered = tuple[Mapping[int, int], bool]
 """Machine index by node rank, and whether it goes before the ranks that were seen on the machines."""
@@ -80,18 +84,17 @@ def bind(
     plan: Plan,
     inventory: Inventory,
     active: Sequence[int],
-    seats: dict[int, Counter[int]],
+    seats: Seats,
     nodes: int,
     *,
     numbered: Numbered = (MappingProxyType({}), False),
 ) -> Binding:
     """Match hosts to places.
 
-    `active` are machines that carry ranks. `seats` counts, for each of them, the places that the
-    engine's formula gives to the ranks seen there. `numbered` are machines by the node rank that they were
+    `active` are machines that carry ranks. `numbered` are machines by the node rank that they were
     given, and whether it goes before the ranks seen on them.
     """
-    names = list(plan.nodes) if isinstance(plan.nodes, tuple) else [f"node {place}" for place in range(nodes)]
+    names = list(plan.nodes) if isinstance(plan.nodes, tuple) else [""] * nodes
     binding = Binding(names, [None] * nodes, ["none"] * nodes)
     if isinstance(plan.nodes, tuple):
         bind_names(binding, inventory.machines, active)
@@ -150,7 +153,7 @@ def bind_numbers(
     binding: Binding,
     machines: list[Machine],
     active: Sequence[int],
-    seats: dict[int, Counter[int]],
+    seats: Seats,
     numbered: Numbered,
 ) -> None:
     """Places without names: by node rank, by ranks seen, else assumed."""
@@ -176,9 +179,9 @@ def bind_numbers(
         binding.unused, idle = idle, []
     if waiting or idle:
         assume(binding, machines, [*waiting, *idle], places)
-    for place, host in enumerate(binding.order):
-        if host is not None:
-            binding.names[place] = machines[host].name
+    binding.names = [
+        f"node {place}" if host is None else machines[host].name for place, host in enumerate(binding.order)
+    ]
 
 
 def bind_numbered(binding: Binding, given: Mapping[int, int], free: dict[int, None]) -> None:
@@ -193,25 +196,25 @@ def bind_active(
     binding: Binding,
     machines: list[Machine],
     active: Sequence[int],
-    seats: dict[int, Counter[int]],
+    seats: Seats,
     free: dict[int, None],
 ) -> None:
     """Machines that carry ranks: node ranks if all claim one and each another, else most ranks."""
-    nodes = len(binding.order)
+    order, bound_by = binding.order, binding.bound_by
     claimed = [machines[index].node_ranks for index in active]
-    if active and all(len(ranks) == 1 for ranks in claimed):
-        places = [ranks[0] for ranks in claimed]
-        within = all(0 <= place < nodes and binding.order[place] is None for place in places)
-        if len(set(places)) == len(places) and within:
-            for index, place in zip(active, places, strict=True):
-                settle(binding, place, index, "node rank")
-                free.pop(index, None)
-            return
+    places = {ranks[0]: index for index, ranks in zip(active, claimed, strict=True) if len(ranks) == 1}
+    within = places.keys() <= {place for place, taken in enumerate(order) if taken is None}
+    if active and len(places) == len(active) and within:
+        for place, index in places.items():
+            order[place], bound_by[place] = index, "node rank"
+            del free[index]
+        return
+    counts = seats()
     wishes = sorted(
-        ((-count, place, index) for index in active for place, count in seats.get(index, Counter()).items()),
+        ((-count, place, index) for index in active for place, count in counts.get(index, Counter()).items()),
     )
     for _, place, index in wishes:
-        if index in free and binding.order[place] is None:
+        if index in free and order[place] is None:
             settle(binding, place, index, "ranks seen")
             del free[index]
 

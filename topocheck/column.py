@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import sub
 
 from topocheck.claims import UNKNOWN, ClaimColumns
 from topocheck.communicators import Member, Sightings, tagged_members, world_communicators
 from topocheck.inventory import Inventory
 from topocheck.plan import Basis
+from topocheck.runs import runs_of, spread
 from topocheck.snapshot import At
 
 __all__ = ["Column", "Sighting", "claimed_column", "observed_column", "one_process", "pass_over"]
@@ -65,10 +67,14 @@ class Column:
     """Ranks outside 0..world-1."""
     pid: dict[int, int] = field(default_factory=dict)
     """Process of a rank, where a log shows it or several claims hold the rank."""
+    block: int = 0
+    """Ranks a machine, where all ranks are claimed in whole blocks of so many, each in order; else 0."""
 
     @property
     def empty(self) -> bool:
         """No rank is known."""
+        if self.node and self.node[0] is not None:  # nearly always so, and to count them all takes long
+            return False
         return self.node.count(None) == len(self.node)
 
     @property
@@ -105,6 +111,8 @@ def claimed_column(inventory: Inventory, world: int, name: str = "") -> Column:
     claims = inventory.claims.get(name)
     if claims is None:
         return column
+    if enter_blocks(column, claims):
+        return column
     node, gpu = column.node, column.gpu
     if len(set(claims.rank)) == len(claims) and min(claims.rank) >= 0 and max(claims.rank) < world:
         enter_once(column, claims)
@@ -125,6 +133,27 @@ def claimed_column(inventory: Inventory, world: int, name: str = "") -> Column:
     for index in further:
         again(column, claimed(claims, index))
     return column
+
+
+def enter_blocks(column: Column, claims: ClaimColumns) -> bool:
+    """Claims in blocks of neighbouring ranks, each block of one machine, as a block launch makes them.
+
+    False, and nothing is entered, for others, and where the machines differ in the GPUs that they use.
+    """
+    ranks, machines, world = claims.rank, claims.machine, len(column.node)
+    if len(claims) != world or claims.at:
+        return False
+    size = next((place for place, machine in enumerate(machines) if machine != machines[0]), world)
+    gpu, firsts, hosts = claims.gpu[:size], ranks[::size], runs_of(machines, size)
+    if world % size or hosts is None or UNKNOWN in gpu or claims.gpu != gpu * len(firsts):
+        return False
+    by_first = dict(zip(firsts, hosts, strict=True))
+    found = list(map(by_first.get, range(0, world, size)))
+    steps = (list(map(sub, ranks[n::size], firsts)) == [n] * len(firsts) for n in range(1, size))
+    if None in found or not all(steps):
+        return False
+    column.node, column.gpu, column.block = spread(found, size), list(claims.gpu), size
+    return True
 
 
 def enter_once(column: Column, claims: ClaimColumns) -> None:
@@ -154,9 +183,10 @@ def claimed(claims: ClaimColumns, index: int) -> Sighting:
 
 def observed_column(seen: Sightings, world: int) -> Column:
     """What communicators of the world's size prove. `node` holds machine indexes at first."""
-    column = blank("observed", world)
     if not seen.communicators:
-        return column
+        nothing: list[int | None] = [None] * world
+        return Column("observed", nothing, nothing)  # one list is enough: nothing is entered into it
+    column = blank("observed", world)
     for comm in world_communicators(seen, world):
         fill(column, comm.everyone(), world)
     fill(column, tagged_members(seen), world)

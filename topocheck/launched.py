@@ -113,7 +113,7 @@ class Announcements:
     doubled: list[int]
     """Ranks with several announcements; empty if there are none, or if every rank announced itself."""
     silent: list[int]
-    """Ranks without any."""
+    """Ranks without any; [] where no rank has several."""
     restart: bool
     """It may be one node in an excerpt of the log whose processes were started again."""
     facts: list[JobFact]
@@ -126,8 +126,9 @@ def announcements(placement: Placement) -> Announcements:
     hosts: dict[int, list[str]] = {}
     for fact in facts:
         hosts.setdefault(number(fact.value) or 0, []).append(fact.host or fact.name)
-    silent = [rank for rank in range(placement.world) if rank not in hosts]
-    doubled = sorted(rank for rank, named in hosts.items() if len(named) > 1) if silent else []
+    several = sorted(rank for rank, named in hosts.items() if len(named) > 1)
+    silent = [rank for rank in range(placement.world) if rank not in hosts] if several else []
+    doubled = several if silent else []
     apart = any(len({host for host in hosts[rank] if host}) > 1 for rank in doubled)
     return Announcements(doubled, silent, not apart and in_turn(facts), facts)
 

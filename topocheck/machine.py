@@ -29,7 +29,7 @@ from topocheck.snapshot import (
     Verbs,
 )
 
-__all__ = ["Machine", "renumbered"]
+__all__ = ["Machine", "changed", "renumbered"]
 
 NOTHING_KNOWN, NO_VERSIONS = Coverage(), Software()
 NO_GPUS, NO_NICS = GpuList.of(()), NicList.of(())
@@ -132,6 +132,11 @@ class Machine(Struct, gc=False):
             return f"GPU {ordinal}"
         gpu = self.gpus[ordinal]
         return gpu.uuid or gpu.bus or f"GPU {ordinal if gpu.nvml is None else gpu.nvml}"
+
+
+def changed(machine: Machine, **fields: Any) -> Machine:
+    """Another machine with these fields; what rules see of it is to be looked at anew."""
+    return replace(machine, look=(), **fields)
 
 
 def renumbered(snapshot: Snapshot, seen: Shape, own: Shape) -> Snapshot:

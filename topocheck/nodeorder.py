@@ -16,6 +16,7 @@ import msgspec
 from topocheck.domain import reported
 from topocheck.errors import UsageError
 from topocheck.inventory import Inventory
+from topocheck.machine import changed
 from topocheck.placement import Node, Placement, join
 from topocheck.remedy import NodeOrder
 from topocheck.rule import Rule
@@ -93,14 +94,14 @@ def candidates(nodes: Sequence[Node]) -> Iterator[Sequence[Node]]:
 def tried_on(placement: Placement, order: Sequence[Node]) -> Placement | None:
     """The job as the engine's formula lays it out over this order; None if ranks do not fill node by node."""
     machines = [
-        replace(node.machine, observed=(), has_claims=False, node_ranks=(), node_claims=())
+        changed(node.machine, observed=(), has_claims=False, node_ranks=(), node_claims=())
         for node in order
         if node.machine is not None
     ]
     names = tuple(node.name for node in order)
     inventory = Inventory()
     inventory.machines = [
-        replace(machine, host=msgspec.structs.replace(machine.host, aliases=(name, *machine.host.aliases)))
+        changed(machine, host=msgspec.structs.replace(machine.host, aliases=(name, *machine.host.aliases)))
         for machine, name in zip(machines, names, strict=True)
     ]
     inventory.names = inventory.names.part([machine.host for machine in inventory.machines])

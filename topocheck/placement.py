@@ -10,10 +10,10 @@ Nodes are the places of the plan in its order, then hosts that carry ranks witho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby, zip_longest
+from itertools import count, groupby
 from typing import TypeVar, cast
 
 from topocheck.binding import Binding, Order, bind, expected_nodes
@@ -23,70 +23,19 @@ from topocheck.engines import ENGINES
 from topocheck.engines.engine import Engine
 from topocheck.engines.layout import Layout
 from topocheck.formula import sizes_of
-from topocheck.hardware import Shape
-from topocheck.inventory import Inventory, Machine
+from topocheck.inventory import Inventory
+from topocheck.node import Node
 from topocheck.nodeclaims import Numbering, follows, formula_column, in_force, words
 from topocheck.origin import NOTHING_TAKEN, Origin
 from topocheck.plan import BASES, Basis, Plan, Role
 from topocheck.prediction import placing_facts, predict, predict_visible
-from topocheck.ranges import first
 from topocheck.raynodes import RayJob, arrange, column_of, ray_job
+from topocheck.runs import runs_of, spread
 from topocheck.snapshot import JobFact, LogFact
 
 __all__ = ["Node", "Placement", "join", "place"]
 
 Kept = TypeVar("Kept")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    """One place of the plan, or a host with ranks that has none."""
-
-    index: int
-    """Position in the placement's list; below `expected` it is the place in the plan."""
-    name: str
-    """How findings call it."""
-    machine: Machine | None
-    """What is known of it; None if nothing is."""
-    bound_by: str
-    """How the host came to this place."""
-
-    @property
-    def shape(self) -> Shape | None:
-        """Its hardware shape, if known."""
-        return None if self.machine is None else self.machine.shape
-
-    def read_in(self, otherwise: str = "evidence") -> str:
-        """Where what is known of it was read: its first two sources, or another word where none is named."""
-        return first(self.machine.sources, 2) if self.machine and self.machine.sources else otherwise
-
-    @property
-    def models(self) -> frozenset[str | None]:
-        """Models of its GPUs; None among them where one is not shown, and alone where no GPU is."""
-        shape = self.shape
-        if shape is not None and shape.models and None not in shape.models:
-            return shape.models
-        known = [gpu.model for gpu in shape.hardware.gpus] if shape is not None else []
-        named = [gpu.model for gpu in self.machine.gpus] if self.machine is not None else []
-        return frozenset(a or b for a, b in zip_longest(known, named)) or frozenset({None})
-
-    @property
-    def kind(self) -> Hashable:
-        """What rules can see of its GPUs: nodes of one kind answer alike. None without hardware."""
-        machine = self.machine
-        if machine is None or machine.shape is None:
-            return None
-        ties = machine.numbering, machine.untied
-        return id(machine.shape.alike), ties, machine.coverage.gpus, machine.sliced, machine.named_models
-
-    def gpu_name(self, ordinal: int | None) -> str | None:
-        """Best known name of a GPU of it."""
-        if ordinal is None:
-            return None
-        return f"GPU {ordinal}" if self.machine is None else self.machine.gpu_name(ordinal)
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(slots=True)
@@ -173,23 +122,21 @@ class Placement:
     def nodes(self) -> tuple[Node, ...]:
         """Places of the plan in order, then hosts that carry ranks and have none."""
         binding, machines = self.facts.binding, self.inventory.machines
-        nodes, names = [], binding.names_in(self.order)
-        named = isinstance(self.plan.nodes, tuple)
-        for place, index in enumerate(self.order):
-            machine = None if index is None else machines[index]
-            name = names[place] if named or machine is None else machine.name
-            how = binding.bound_by[place] if index == binding.order[place] else "assumed"
-            nodes.append(Node(place, name, machine, how if machine else "none"))
-        for index in binding.extra:
-            nodes.append(Node(len(nodes), machines[index].name, machines[index], "not in the plan"))
-        return tuple(nodes)
+        hosts = [None if index is None else machines[index] for index in self.order]
+        ways = [
+            "none" if index is None else how if index == settled else "assumed"
+            for index, settled, how in zip(self.order, binding.order, binding.bound_by, strict=True)
+        ]
+        strays = [machines[index] for index in binding.extra]
+        names = [*binding.names_in(self.order), *[machine.name for machine in strays]]
+        ways += ["not in the plan"] * len(strays)
+        return tuple(map(Node, count(), names, [*hosts, *strays], ways))
 
     @cached_property
     def node_of(self) -> dict[int, int]:
         """Node position of each machine."""
-        places = {index: place for place, index in enumerate(self.order) if index is not None}
-        extra = self.facts.binding.extra
-        return places | {index: len(self.order) + number for number, index in enumerate(extra)}
+        order = (*self.order, *self.facts.binding.extra)
+        return {index: place for place, index in enumerate(order) if index is not None}
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -219,7 +166,14 @@ class Placement:
         if column.empty:
             return column
         place = cast("dict[int | None, int]", self.node_of)
-        return replace(column, node=list(map(place.get, column.node)))
+        share, rest = divmod(self.world, self.expected)
+        machines = None if rest else runs_of(column.node, share)
+        if machines is None:
+            return replace(column, node=list(map(place.get, column.node)))
+        places, predicted = list(map(place.get, machines)), self.predicted.node
+        if places == runs_of(predicted, share):
+            return replace(column, node=predicted)
+        return replace(column, node=spread(places, share))
 
     @cached_property
     def placed(self) -> Column:
@@ -234,8 +188,20 @@ class Placement:
         return [rank for rank, node in enumerate(self.placed.node) if node is None]
 
     @cached_property
-    def ranks_on(self) -> dict[int, list[int]]:
+    def runs(self) -> Sequence[int]:
+        """Nodes in the order of their ranks, where each has one run of equal length; () elsewhere."""
+        share, rest = divmod(self.world, self.expected)
+        nodes = None if rest else runs_of(self.placed.node, share)
+        if nodes is None or None in nodes or len(set(nodes)) < len(nodes):
+            return ()
+        return cast("list[int]", nodes)
+
+    @cached_property
+    def ranks_on(self) -> Mapping[int, Sequence[int]]:
         """Ranks of each node by the phase's column."""
+        if self.runs:
+            bounds = list(range(0, self.world + 1, self.world // self.expected))
+            return dict(zip(self.runs, map(range, bounds, bounds[1:]), strict=True))
         ranks: dict[int, list[int]] = {}
         for node, run in groupby(range(self.world), self.placed.node.__getitem__):
             if node is not None:
@@ -322,9 +288,10 @@ def join(
         by_machine["claimed"] = formula_column(predicted, numbering, inventory, engine.title)
         phase = "claimed" if phase == "predicted" else phase
         by_node_rank = words(engine.title, numbering, placing)
-    seats = seats_of(by_machine, predicted)
+    if by_machine["claimed"].gpu == predicted.gpu:
+        by_machine["claimed"].gpu = predicted.gpu  # one list for both
     numbered = (numbering.settled, numbering.own and not claimed) if numbering else ({}, False)
-    binding = bind(plan, inventory, active, seats, nodes, numbered=numbered)
+    binding = bind(plan, inventory, active, lambda: seats_of(by_machine, predicted), nodes, numbered=numbered)
     facts = _Facts(
         plan, engine, layout, inventory, seen, phase, binding, by_machine, predicted, placing, refusal, ray
     )
@@ -355,9 +322,9 @@ def seats_of(by_machine: dict[Basis, Column], predicted: Column) -> dict[int, Co
         column = by_machine[basis]
         found: dict[int, Counter[int]] = {}
         pairs = Counter(zip(column.node, predicted.node, strict=True)) if not column.empty else {}
-        for (machine, place), count in pairs.items():
+        for (machine, place), number in pairs.items():
             if machine is not None and place is not None:
-                found.setdefault(machine, Counter())[place] += count
+                found.setdefault(machine, Counter())[place] += number
         seats = found | seats
     return seats
 

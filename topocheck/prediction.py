@@ -21,12 +21,10 @@ def predict(
 
     `options` are what the engine's own command line says of GPUs, or what its processes see.
     """
-    column = blank("predicted", layout.world)
     slots, refusal = slots_of(engine, layout, nodes, options)
     if slots is None:
-        return column, refusal
-    column.node, column.gpu = list(slots.nodes), list(slots.gpus)
-    return column, ""
+        return blank("predicted", layout.world), refusal
+    return Column("predicted", list(slots.nodes), list(slots.gpus)), ""
 
 
 def predict_visible(

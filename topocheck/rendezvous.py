@@ -14,6 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from topocheck.jobfacts import facts_of, number
+from topocheck.kinds import with_strays
 from topocheck.launchers.resolve import READS
 from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
@@ -108,12 +109,15 @@ def variables(placement: Placement) -> Iterator[Address]:
     """
     if READS.get(placement.plan.engine, "rank") != "rank":
         return
-    told: dict[int, list[tuple[str, str, bool]]] = {}  # nodes share a few distinct environments
-    for node in placement.nodes:
+    firsts = [alike[0] for alike in with_strays(placement)]
+    raws = {id(raw): raw for node in firsts if node.machine for raw in node.machine.environments}
+    told = {key: list(named_in(raw)) for key, raw in raws.items()}  # nodes share a few environments
+    own = any(is_loopback(value) for named in told.values() for _, value, _ in named)
+    met = set[int]()
+    for node in placement.nodes if own else firsts:
         for raw in node.machine.environments if node.machine else ():
-            again = id(raw) in told
-            if not again:
-                told[id(raw)] = list(named_in(raw))
+            again = id(raw) in met
+            met.add(id(raw))
             for name, value, agents in told[id(raw)]:
                 if again and not is_loopback(value):
                     continue

@@ -14,7 +14,8 @@ import msgspec
 
 from topocheck.ask import Gap
 from topocheck.claims import UNKNOWN, ClaimColumns
-from topocheck.inventory import Inventory, Machine
+from topocheck.inventory import Inventory
+from topocheck.machine import Machine, changed
 from topocheck.ranges import first
 from topocheck.replicas import Part
 from topocheck.snapshot import (
@@ -158,7 +159,7 @@ def view(
     coverage = machine.coverage
     if ties.loose_claims.get(number):
         coverage = msgspec.structs.replace(coverage, ranks="part")
-    return msgspec.structs.replace(
+    return changed(
         machine,
         observed=tuple((seen_by(ties, world, number, seen), tied) for seen, tied in machine.observed),
         has_claims=node_ranks is not None,

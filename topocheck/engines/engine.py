@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from topocheck.engines.layout import Axes, LayerSplit, Layout, Slots
 from topocheck.engines.modules import Modules, not_known
 from topocheck.errors import LayoutError
+from topocheck.runs import spread
 
 __all__ = ["Engine", "Option", "Sizes", "all_sizes", "as_launched", "axes_of", "block_slots", "no_order"]
 
@@ -98,7 +99,11 @@ def block_slots(layout: Layout, ranks_per_node: Sequence[int]) -> Slots:
     Engines that read RANK and LOCAL_RANK go where their launcher puts them; this is what launchers do
     unless told otherwise. Ranks for which the nodes have no place are left out at the end of the list.
     """
-    nodes = chain.from_iterable(repeat(node, count) for node, count in enumerate(ranks_per_node))
+    count = len(ranks_per_node)
+    share = layout.world // count if count else 0
+    if list(ranks_per_node) == [share] * count and share * count == layout.world:
+        return Slots(spread(list(range(count)), share), list(range(share)) * count)
+    nodes = chain.from_iterable(map(repeat, range(count), ranks_per_node))
     gpus = chain.from_iterable(map(range, ranks_per_node))
     return Slots(list(islice(nodes, layout.world)), list(islice(gpus, layout.world)))
 

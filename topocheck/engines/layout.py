@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import repeat
 from math import prod
 from typing import overload
 
@@ -88,11 +88,12 @@ class Lines:
         return len(self.firsts)
 
     def __iter__(self) -> Iterator[Group]:
-        members = self.members
-        if isinstance(members, range):
-            start, stop, step = members.start, members.stop, members.step
-            return (range(first + start, first + stop, step) for first in self.firsts)
-        return (tuple(first + member for member in members) for first in self.firsts)
+        members, starts = self.members, list(self.firsts)
+        if isinstance(members, range):  # as many groups as the step is lie side by side, and the next follow
+            step, last = members.step, starts[-members.step :]
+            ends = starts[step:] + [first + members.stop for first in last]  # the same objects once more
+            return map(range, starts, ends, repeat(step))
+        return (tuple([first + member for member in members]) for first in starts)
 
 
 def _offsets(axes: Axes, names: Sequence[str]) -> Sequence[int]:
@@ -108,7 +109,10 @@ def _offsets(axes: Axes, names: Sequence[str]) -> Sequence[int]:
         stride *= size
     if len(runs) <= 1:
         return runs[0] if runs else range(1)
-    return tuple(sum(parts) for parts in product(*reversed(runs)))
+    found = [0]
+    for run in reversed(runs):
+        found = [first + offset for first in found for offset in run]
+    return tuple(found)
 
 
 @dataclass(frozen=True)
