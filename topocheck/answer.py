@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -112,7 +113,7 @@ def answer(
 
 def finished(report: Report, asked: AuditReport | None, inventory: Inventory) -> Report:
     """The report with what was asked, and from when the evidence is."""
-    distinct = {taken for machine in inventory.machines for taken in machine.taken}
+    distinct = set(chain.from_iterable([machine.taken for machine in inventory.machines]))
     oldest, newest = oldest_and_newest(at for _, at in distinct) or (None, None)
     return msgspec.structs.replace(report, audit=asked, evidence_from=oldest, evidence_to=newest)
 

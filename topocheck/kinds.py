@@ -7,6 +7,8 @@ its GPUs, or two sources that contradict each other make a node a kind of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from itertools import chain
+from operator import attrgetter
 from typing import TypeVar, cast
 
 from topocheck.likeness import LARGE_SKEW_S, OWN, SKEW_S, USUAL_LIMITS, look
@@ -14,7 +16,7 @@ from topocheck.placement import Node, Placement
 from topocheck.plan import Policy
 from topocheck.settings import own_options
 
-__all__ = ["by_kind", "clock_limits", "kind_numbers", "kinds", "per_node", "with_strays"]
+__all__ = ["by_kind", "clock_limits", "in_order", "kind_numbers", "kinds", "per_node", "with_strays"]
 
 Answer = TypeVar("Answer")
 
@@ -32,18 +34,15 @@ def by_kind(
 
     With `others` the hosts that carry ranks and have no place in the plan are asked as well.
     """
-    found: dict[Hashable, list[Node]] = {}
-    joined = set()
+    found: dict[Hashable, list[list[Node]]] = {}
     for members in with_strays(placement) if others else kinds(placement):
-        situation = key(members[0])
-        if situation in found:
-            joined.add(situation)
-            found[situation] = found[situation] + members
-        else:
-            found[situation] = members
-    for situation in joined:
-        found[situation].sort(key=lambda node: node.index)
-    return found
+        found.setdefault(key(members[0]), []).append(members)
+    return {situation: in_order(parts) for situation, parts in found.items()}
+
+
+def in_order(parts: list[list[Node]]) -> list[Node]:
+    """Nodes of several kinds in the plan's order; those of one kind are in it."""
+    return parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts), key=attrgetter("index"))
 
 
 def kinds(placement: Placement) -> list[list[Node]]:
