@@ -219,11 +219,11 @@ def situations(
 ) -> dict[Hashable, Sequence[Subject]]:
     """Subjects by the keys of their situations, each made of its number where it is looked at."""
     found: dict[Hashable, array[int]] = {}
+    own, last = array("l"), None  # those of one situation mostly follow each other
     for number, key in zip(numbers, keys, strict=True):
-        if key in found:
-            found[key].append(number)
-        else:
-            found[key] = array("l", (number,))
+        if key != last:
+            own, last = found.setdefault(key, array("l")), key
+        own.append(number)
     return {key: Alike(own, make, places) for key, own in found.items()}
 
 
