@@ -14,7 +14,7 @@ from topocheck.placement import Placement
 from topocheck.ranges import first, fold
 from topocheck.rendezvous import REPLICATED
 from topocheck.rule import Alike, Evidence, Finding, NotApplicable, Situations, read_at, rule, the
-from topocheck.stagepairs import stages_together
+from topocheck.stagepairs import stage_pairs, stages_together
 from topocheck.subjects import INNER, along, crossing_pairs
 
 __all__ = ["RULES"]
@@ -50,6 +50,8 @@ def chains(placement: Placement) -> list[Chain]:
 
 def find_chains(placement: Placement) -> list[Chain]:
     """The ranks of one TP group mostly have neighbours on the same nodes: distinct ways are looked at."""
+    if placement.layout.size("pipeline") == 2 and not placement.unplaced:
+        return [(pair.a, pair.b) for pair in stage_pairs(placement) if pair.a != pair.b]
     rows = along(placement.layout, "pipeline", placement.placed.node)
     distinct = dict.fromkeys([row for row, _ in groupby(rows)])
     ways = dict.fromkeys(tuple([place for place, _ in groupby(row) if place is not None]) for row in distinct)
@@ -76,13 +78,14 @@ def stages_are_near(ask: Ask, placement: Placement) -> Iterator[Finding]:
         ask.rank_gap(placement.unplaced)
         return
     found, fabric = chains(placement), fabric_of(placement)
-    assumed = [node.name for node in placement.nodes if node.bound_by == "assumed"]
-    if placement.phase == "predicted" and assumed:
+    predicted = placement.phase == "predicted"
+    assumed = [node.name for node in placement.nodes if predicted and node.bound_by == "assumed"]
+    if assumed:
         ask.gap(
             "which node is started as which", assumed[:MOST_NAMES], "nodes: in the plan, by name and in order"
         )
         return
-    boundaries = {pair for pipeline in found for pair in pairwise(pipeline)}
+    boundaries = set(chain.from_iterable(map(pairwise, found)))
     distance = distances(placement, fabric)
     unknown = {node for pair in boundaries if distance(*pair) is None for node in pair}
     if unknown or fabric is None:

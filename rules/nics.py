@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from operator import and_
+from operator import and_, attrgetter
 
 from topocheck.ask import Ask
 from topocheck.domain import all_in_one_domain
@@ -121,7 +121,7 @@ def sets_of(placement: Placement) -> list[NicSet | None]:
         if own is None:
             continue
         # Nodes that are wired alike may have their NICs at other addresses: each shape is a set of its own.
-        shapes = [node.shape for node in alike]
+        shapes: list[Shape | None] = list(map(attrgetter("machine.shape"), alike))
         views = dict(zip(map(id, shapes), shapes, strict=True))
         sets = {key: NicSet(shape, own.ordinals) for key, shape in views.items()}
         for node, shape in zip(alike, shapes, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 from typing import Any, Literal
 
@@ -74,6 +75,11 @@ class _Gaps:
 
     def reports(self, open_rules: Sequence[str]) -> tuple[list[GapReport], list[int]]:
         """Gaps that keep the gate shut first, and the new index of each."""
+
+        @cache  # many gaps are about the same nodes: all of them
+        def each_once(lists: tuple[tuple[str, ...], ...]) -> list[str]:
+            return list(dict.fromkeys(chain.from_iterable(lists)))
+
         reports = [
             GapReport(
                 need=need,
@@ -84,7 +90,7 @@ class _Gaps:
                 required=any(rule in open_rules for rule in rules),
             )
             for (need, supply), (about, rules) in self.found.items()
-            for names in [list(dict.fromkeys(chain.from_iterable(about)))]
+            for names in [each_once(tuple(about))]
         ]
         order = sorted(
             range(len(reports)),

@@ -89,15 +89,14 @@ def find_crossings(placement: Placement) -> dict[Hashable, Sequence[Crossing]]:
 
 
 def looks_of(placement: Placement, pairs: Sequence[StagePair]) -> Iterator[Hashable]:
-    """What the link of each pair of nodes hangs on; equal GPUs are one object and known by its id."""
+    """What the link of each pair of nodes hangs on."""
     kinds, between = kind_numbers(placement), domains_between(placement)
     senders, receivers = placement.keep("loads of boundaries", far_gpus)
     for a, b, _, lower, upper in pairs:
         if a == b:
-            yield kinds[a], id(lower), id(upper)
+            yield kinds[a], lower, upper
         else:
-            load = id(senders[a]), id(receivers[b])
-            yield kinds[a], kinds[b], id(lower), id(upper), *load, between(a, b)
+            yield kinds[a], kinds[b], lower, upper, senders[a], receivers[b], between(a, b)
 
 
 def ends_of(placement: Placement, a: int, b: int) -> tuple[tuple[int, Hashable], tuple[int, Hashable]]:
@@ -110,16 +109,13 @@ Far = dict[int, Gpus]
 
 
 def far_gpus(placement: Placement) -> tuple[Far, Far]:
-    """GPUs of each node whose next stage, and whose previous one, is on another node; equal ones once."""
+    """GPUs of each node whose next stage, and whose previous one, is on another node."""
     senders: Far = {}
     receivers: Far = {}
     for a, b, _, lower, upper in stage_pairs(placement):
         if a != b:
             senders[a] = senders[a] + lower if a in senders else lower
             receivers[b] = receivers[b] + upper if b in receivers else upper
-    one: dict[Gpus, Gpus] = {}
-    for far in (senders, receivers):
-        far.update({node: one.setdefault(gpus, gpus) for node, gpus in far.items()})
     return senders, receivers
 
 

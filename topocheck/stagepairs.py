@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from topocheck.placement import Placement
 from topocheck.rule import NotApplicable, Situations
-from topocheck.subjects import Boundary, Gpus, Places, members, unknown_boundary
+from topocheck.subjects import Boundary, Gpus, Places, unknown_boundary
 
 __all__ = ["StagePair", "boundary_of", "stage_boundaries", "stage_pairs", "stages_together"]
 
@@ -38,10 +38,14 @@ def find_pairs(placement: Placement) -> list[StagePair]:
     one: dict[Gpus, Gpus] = {}
     found = []
     for (a, b), ranks in stage_places(placement).items():
-        if a is not None and b is not None:
-            here, there = tuple(members(gpu, ranks)), tuple(members(upper, ranks))
-            pair = StagePair(a, b, ranks, one.setdefault(here, here), one.setdefault(there, there))
-            found.append(pair)
+        if a is None or b is None:
+            continue
+        if isinstance(ranks, range):
+            near, far = gpu[ranks.start : ranks.stop], upper[ranks.start : ranks.stop]
+        else:
+            near, far = [gpu[rank] for rank in ranks], [upper[rank] for rank in ranks]
+        here, there = tuple(near), tuple(far)
+        found.append(StagePair(a, b, ranks, one.setdefault(here, here), one.setdefault(there, there)))
     return found
 
 
