@@ -13,8 +13,9 @@ from topocheck.fabric_graph import SUPPLY, FabricGraph, fabric_of
 from topocheck.placement import Placement
 from topocheck.ranges import first, fold
 from topocheck.rendezvous import REPLICATED
-from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
-from topocheck.subjects import INNER, along, crossing_pairs, members, stage_boundaries
+from topocheck.rule import Alike, Evidence, Finding, NotApplicable, Situations, read_at, rule, the
+from topocheck.stagepairs import stage_pairs, stages_together
+from topocheck.subjects import INNER, along, crossing_pairs
 
 __all__ = ["RULES"]
 
@@ -27,16 +28,17 @@ MOST_NAMES = 64
 
 def ordered(placement: Placement) -> Situations[Placement] | NotApplicable:
     """The job, where another order of its nodes could matter."""
-    boundaries = stage_boundaries(placement)
-    if isinstance(boundaries, NotApplicable):
-        return boundaries
+    together = stages_together(placement)
+    if together is not None:
+        return together
     if placement.unplaced:
         return the(placement)
     nodes = {node for pipeline in chains(placement) for node in pipeline}
     if len(nodes) == 2:
         return NotApplicable("two nodes have one boundary in any order")
-    domains = [domains_of(placement)[node] for node in nodes]
-    if len(set(domains)) == 1 and isinstance(domains[0], str):
+    proven = domains_of(placement)
+    domains = {proven[node] for node in nodes}
+    if len(domains) == 1 and isinstance(domains.pop(), str):
         return NotApplicable("every boundary between nodes lies in one NVLink domain")
     return the(placement)
 
@@ -48,12 +50,12 @@ def chains(placement: Placement) -> list[Chain]:
 
 def find_chains(placement: Placement) -> list[Chain]:
     """The ranks of one TP group mostly have neighbours on the same nodes: distinct ways are looked at."""
-    found: dict[Chain, None] = {}
-    for row in dict.fromkeys(along(placement.layout, "pipeline", placement.placed.node)):
-        places = tuple([place for place, _ in groupby(row) if place is not None])
-        if len(places) > 1:
-            found[places] = None
-    return list(found)
+    if placement.layout.size("pipeline") == 2 and not placement.unplaced:
+        return [(pair.a, pair.b) for pair in stage_pairs(placement) if pair.a != pair.b]
+    rows = along(placement.layout, "pipeline", placement.placed.node)
+    distinct = dict.fromkeys([row for row, _ in groupby(rows)])
+    ways = dict.fromkeys(tuple([place for place, _ in groupby(row) if place is not None]) for row in distinct)
+    return [places for places in ways if len(places) > 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,14 @@ def stages_are_near(ask: Ask, placement: Placement) -> Iterator[Finding]:
         ask.rank_gap(placement.unplaced)
         return
     found, fabric = chains(placement), fabric_of(placement)
-    assumed = [node.name for node in placement.nodes if node.bound_by == "assumed"]
-    if placement.phase == "predicted" and assumed:
+    predicted = placement.phase == "predicted"
+    assumed = [node.name for node in placement.nodes if predicted and node.bound_by == "assumed"]
+    if assumed:
         ask.gap(
             "which node is started as which", assumed[:MOST_NAMES], "nodes: in the plan, by name and in order"
         )
         return
-    boundaries = {pair for pipeline in found for pair in pairwise(pipeline)}
+    boundaries = set(chain.from_iterable(map(pairwise, found)))
     distance = distances(placement, fabric)
     unknown = {node for pair in boundaries if distance(*pair) is None for node in pair}
     if unknown or fabric is None:
@@ -238,19 +241,31 @@ def copies(placement: Placement) -> Situations[Copy] | NotApplicable:
     )
 
 
-def sort_copies(placement: Placement, replicas: Lines, fits: int) -> dict[Hashable, list[Copy]]:
+def sort_copies(placement: Placement, replicas: Lines, fits: int) -> dict[Hashable, Sequence[Copy]]:
     """Copies by whether they lie on as many nodes as they need."""
-    column = placement.placed.node
-    whole: list[Copy] = []
-    found: dict[Hashable, list[Copy]] = {"whole": whole}
-    for index, ranks in enumerate(replicas):
-        places = dict.fromkeys(members(column, ranks))
-        known = tuple([place for place in places if place is not None])
-        if len(known) == len(places) <= fits:
-            whole.append(Copy(index, ranks, known, fits))
-        else:
-            found[index] = [Copy(index, ranks, known, fits)]
-    return found if whole else {key: alike for key, alike in found.items() if alike}
+    column, members, firsts = placement.placed.node, replicas.members, replicas.firsts
+
+    def copy(index: int) -> Copy:
+        ranks = tuple([firsts[index] + member for member in members])
+        places = dict.fromkeys([column[rank] for rank in ranks])
+        return Copy(index, ranks, tuple([place for place in places if place is not None]), fits)
+
+    together, apart = list[int](), list[int]()
+    rows = zip(*[shifted(column, firsts, member) for member in members], strict=True)
+    for index, row in enumerate(rows):
+        places = set(row)
+        (together if len(places) <= fits and None not in places else apart).append(index)
+    found: dict[Hashable, Sequence[Copy]] = (
+        {"whole": Alike(together, copy, shifted(column, firsts, 0))} if together else {}
+    )
+    return found | {index: [copy(index)] for index in apart}
+
+
+def shifted(column: list[int | None], ranks: Sequence[int], by: int) -> list[int | None]:
+    """Entries of a column for ranks that are so far behind the given ones."""
+    if isinstance(ranks, range):
+        return column[ranks.start + by : ranks.stop + by : ranks.step]
+    return [column[rank + by] for rank in ranks]
 
 
 @rule("GR003", "a replica that fits in whole nodes does not straddle them", over=copies, severity="warning")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from topocheck.agents import Agent, agents, in_plain_blocks, misnumbered
 from topocheck.allocation import BY_INDEX, Given, given_on, numbered, usable
@@ -23,7 +23,7 @@ from topocheck.rendezvous import (
 )
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
 from topocheck.snapshot import JobFact, NestedLaunch
-from topocheck.subjects import loads
+from topocheck.subjects import carriers
 
 __all__ = ["RULES"]
 
@@ -313,17 +313,18 @@ def used_nodes(placement: Placement) -> Situations[Node] | NotApplicable:
     """Nodes whose GPUs ranks use."""
     if placement.phase == "predicted":
         return NotApplicable("the job does not run yet: no GPU is in use")
-    found: dict[Hashable, list[Node]] = {}
-    for kind, alike in loads(placement).items():
-        nodes = [load.node for load in alike if load.node is not None]
-        given = given_on(nodes[0]) if nodes else Given()
+    found: dict[Hashable, Sequence[Node]] = {}
+    for kind, nodes in carriers(placement).items():
+        given = given_on(nodes[0])
         if given.uuids:
             found |= {(kind, node.index): [node] for node in nodes}  # UUIDs are each node's own
         elif given.numbers:  # which GPU has which number is no part of a kind
+            alike: dict[Hashable, list[Node]] = {}
             for node in nodes:
                 numbers = tuple(map(numbered, node.machine.gpus)) if node.machine else ()
-                found.setdefault((kind, numbers), []).append(node)
-        elif nodes:
+                alike.setdefault((kind, numbers), []).append(node)
+            found |= alike
+        else:
             found[kind] = nodes
     return found
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from operator import and_
+from operator import and_, attrgetter
 
 from topocheck.ask import Ask
 from topocheck.domain import all_in_one_domain
 from topocheck.hardware import NEAREST_FIRST, Shape
 from topocheck.hca import is_up
 from topocheck.kinds import by_kind, kinds
-from topocheck.majority import Split, split
+from topocheck.majority import Split, split_nodes
 from topocheck.needed import filter_kind, hca_settings, needed, ports_left
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
@@ -108,22 +108,24 @@ def comparable(placement: Placement) -> Situations[Placement] | NotApplicable:
     if reasons and all(rdma is not None and rdma.cause == "switched off" for rdma in answers):
         return NotApplicable(first(sorted(reasons), 2))
     sets = placement.keep("NIC sets", sets_of)
-    if len(sets) == placement.expected and not any(own.ordinals for own in sets.values()):
+    if all(own is not None and not own.ordinals for own in sets):
         return NotApplicable("no node has an RDMA device that the job may take")
     return the(placement)
 
 
-def sets_of(placement: Placement) -> dict[int, NicSet]:
-    """NICs that the job may take, by the identity of the machine; equal nodes share one set."""
-    found: dict[int, NicSet] = {}
+def sets_of(placement: Placement) -> list[NicSet | None]:
+    """NICs that the job may take, by the expected nodes; equal nodes share one set."""
+    found: list[NicSet | None] = [None] * placement.expected
     for alike in by_kind(placement, lambda node: filter_kind(placement, node)).values():
         own = set_of(placement, alike[0])
         if own is None:
             continue
         # Nodes that are wired alike may have their NICs at other addresses: each shape is a set of its own.
-        views = {id(node.shape): node.shape for node in alike}
+        shapes: list[Shape | None] = list(map(attrgetter("machine.shape"), alike))
+        views = dict(zip(map(id, shapes), shapes, strict=True))
         sets = {key: NicSet(shape, own.ordinals) for key, shape in views.items()}
-        found.update({id(node.machine): sets[id(node.shape)] for node in alike})
+        for node, shape in zip(alike, shapes, strict=True):
+            found[node.index] = sets[id(shape)]
     return found
 
 
@@ -144,30 +146,30 @@ def same_nics(ask: Ask, placement: Placement) -> Iterator[Finding]:
     ask.know()
     sets = placement.keep("NIC sets", sets_of)
     nodes = placement.nodes[: placement.expected]
-    if silent := [node.name for node in nodes if node.machine is None or id(node.machine) not in sets]:
+    if silent := [node.name for node, own in zip(nodes, sets, strict=True) if own is None]:
         ask.gap("the whole list of RDMA devices", silent, PROBE, part="nics")
     lacking = list(short_of_policy(placement, sets))
     yield from lacking
     if lacking or isinstance(comparable(placement), NotApplicable):
         return
-    views = list(dict.fromkeys(sets.values()))
+    views = list(dict.fromkeys({id(own): own for own in sets if own is not None}.values()))
     unjudged = any(needed(placement, alike[0]) is None for alike in kinds(placement))
     for what, entries in aspects(ask, views, rates=unjudged):
         values = {view: entries(view) for view in views}
         if len(set(values.values())) < 2:
             continue
-        found = split(placement, lambda machine, v=values: v.get(sets.get(id(machine))))  # type: ignore[misc]
+        found = split_nodes(placement, lambda node, v=values: v.get(sets[node.index]))  # type: ignore[misc]
         yield difference(what, found)
         return
 
 
-def short_of_policy(placement: Placement, sets: Mapping[int, NicSet]) -> Iterator[Finding]:
+def short_of_policy(placement: Placement, sets: Sequence[NicSet | None]) -> Iterator[Finding]:
     """Nodes with fewer NICs than policy expects, or without one of its rails."""
     policy, by_view = placement.plan.policy, dict[NicSet, list[Node]]()
     if policy.expect_nics is None and not policy.expect_rails:
         return
-    for node in placement.nodes[: placement.expected]:
-        if node.machine is not None and (own := sets.get(id(node.machine))) is not None:
+    for node, own in zip(placement.nodes, sets, strict=False):
+        if own is not None:
             by_view.setdefault(own, []).append(node)
     rails = [name.partition(":")[0] for name in policy.expect_rails]
     for view, nodes in by_view.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from topocheck.ask import Ask, Device
 from topocheck.crossing import crossing_severity
-from topocheck.domain import in_one_domain
+from topocheck.domain import domains_between, in_one_domain
 from topocheck.jobfacts import facts_of
 from topocheck.kinds import kind_numbers, per_node
 from topocheck.placement import Node, Placement
@@ -15,17 +15,29 @@ from topocheck.plan import NodeRange
 from topocheck.profiles import distances_from, hides_distances
 from topocheck.ranges import first, fold
 from topocheck.rdma import Rdma, rdma_of
-from topocheck.rule import Evidence, Finding, NotApplicable, Severity, Situations, read_at, rule, the
-from topocheck.stagelinks import stage_pairs
+from topocheck.rule import (
+    Alike,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Severity,
+    Situations,
+    read_at,
+    rule,
+    situations,
+    the,
+)
+from topocheck.stagepairs import boundary_of, stage_pairs, stages_together
 from topocheck.subjects import (
     INNER,
     Boundary,
-    along,
+    Gpus,
     every_rank_told,
+    groups_apart,
     replica_of,
-    stage_boundaries,
     tensor_groups,
     told_by,
+    unknown_boundary,
 )
 
 __all__ = ["RULES"]
@@ -50,9 +62,9 @@ def replicas(placement: Placement) -> Situations[Replica]:
     for axis, size in placement.layout.axes:
         count *= size if axis not in INNER else 1
     broken = {replica_of(placement, rank) for rank in placement.unplaced}
-    whole = [Replica(index) for index in range(count) if index not in broken]
-    found: dict[Hashable, list[Replica]] = {index: [Replica(index)] for index in sorted(broken)}
-    return {**({"whole": whole} if whole else {}), **found}
+    found: dict[Hashable, Sequence[Replica]] = {index: [Replica(index)] for index in sorted(broken)}
+    whole = [index for index in range(count) if index not in found] if found else range(count)
+    return {**({"whole": Alike(whole, Replica)} if whole else {}), **found}
 
 
 @rule("PP001", "each replica has all its stages", over=replicas, severity="error", required=True)
@@ -113,20 +125,22 @@ def stages_not_started(placement: Placement) -> Finding:
 
 def boundaries_by_rdma(placement: Placement) -> Situations[Boundary] | NotApplicable:
     """Stage boundaries between nodes; those with working RDMA at both ends are one situation."""
-    found = stage_boundaries(placement)
-    if isinstance(found, NotApplicable):
-        return found
-    return placement.keep("boundaries by RDMA", lambda p: sort_by_rdma(p, found))
+    return stages_together(placement) or placement.keep("boundaries by RDMA", sort_by_rdma)
 
 
-def sort_by_rdma(placement: Placement, boundaries: Situations[Boundary]) -> dict[Hashable, list[Boundary]]:
+def sort_by_rdma(placement: Placement) -> dict[Hashable, Sequence[Boundary]]:
     """Boundaries by whether RDMA works at both ends."""
     works = per_node(placement, lambda node: (rdma := rdma_of(placement, node)) is not None and rdma.works)
-    found: dict[Hashable, list[Boundary]] = {}
-    for key, pairs in boundaries.items():
-        a, b = pairs[0].a, pairs[0].b
-        fine = a is not None and b is not None and works[a.index] and works[b.index]
-        found.setdefault("works" if fine else key, []).extend(pairs)
+    pairs = stage_pairs(placement)
+
+    def boundary(number: int) -> Boundary:
+        return boundary_of(placement, pairs[number])
+
+    apart = [number for number, pair in enumerate(pairs) if pair.a != pair.b]
+    keys = ("works" if works[pairs[n].a] and works[pairs[n].b] else n for n in apart)
+    found = situations(keys, boundary, apart, [pair.a for pair in pairs])
+    if placement.unplaced:
+        found["unplaced"] = [unknown_boundary(placement)]
     return found
 
 
@@ -189,42 +203,57 @@ class End:
 
 def boundary_ends(placement: Placement) -> Situations[End] | NotApplicable:
     """Ends of stage boundaries between nodes, by hardware and GPUs; NVLink between nodes needs no NIC."""
-    boundaries = stage_boundaries(placement)
-    if isinstance(boundaries, NotApplicable):
-        return boundaries
+    together = stages_together(placement)
+    if together is not None:
+        return together
     if (hidden := hides_distances(placement)) is not None:
         return NotApplicable(hidden)
     ends = placement.keep("boundary ends", find_ends)
     return ends or NotApplicable("every boundary between nodes lies in an NVLink domain")
 
 
-def find_ends(placement: Placement) -> dict[Hashable, list[End]]:
-    """Ranks with a neighbour stage on another node, grouped by node and then by situation."""
-    nodes, kinds = placement.nodes, kind_numbers(placement)
-    stride = placement.layout.strides["pipeline"]
-    sides: dict[int, list[tuple[Sequence[int], tuple[int | None, ...]]]] = {}
-    for pair in stage_pairs(placement):
-        if pair.in_domain is not True:
-            sides.setdefault(pair.a, []).append((pair.ranks, pair.lower))
-            sides.setdefault(pair.b, []).append(([rank + stride for rank in pair.ranks], pair.upper))
-    found: dict[Hashable, list[End]] = {}
-    for place in sorted(sides):
-        ranks, gpus = united(sides[place])
-        found.setdefault((kinds[place], gpus), []).append(End(nodes[place], ranks))
+def find_ends(placement: Placement) -> dict[Hashable, Sequence[End]]:
+    """Nodes with a neighbour stage on another node, by kind and the GPUs of the ranks that have it."""
+    gpus, kinds = far_gpus(placement), kind_numbers(placement)
+
+    def end(place: int) -> End:
+        return End(placement.nodes[place], tuple(far_ranks(placement, place)))
+
+    found = situations(
+        [(kinds[place], own) for place, own in gpus.items()], end, gpus, range(len(placement.nodes))
+    )
     if placement.unplaced:
         found["unplaced"] = [End(None, tuple(placement.unplaced))]
     return found
 
 
-def united(
-    sides: Sequence[tuple[Sequence[int], tuple[int | None, ...]]],
-) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
-    """Ranks of one node and their GPUs: those that send and those that receive, each once."""
-    if len(sides) == 1:
-        return tuple(sides[0][0]), sides[0][1]
-    gpus = {rank: gpu for ranks, own in sides for rank, gpu in zip(ranks, own, strict=True)}
-    ranks = tuple(sorted(gpus))
-    return ranks, tuple([gpus[rank] for rank in ranks])
+def far_gpus(placement: Placement) -> dict[int, Gpus]:
+    """GPUs of the ranks of each node that have a neighbour stage on another, nodes in their order."""
+    between, column = domains_between(placement), placement.placed
+    found: list[Gpus] = [()] * len(placement.nodes)
+    several = set()
+    for a, b, _, lower, upper in stage_pairs(placement):
+        if a != b and between(a, b) is not True:
+            for place, gpus in ((a, lower), (b, upper)):
+                if found[place]:
+                    several.add(place)
+                else:
+                    found[place] = gpus
+    for place in several:
+        found[place] = tuple([column.gpu[rank] for rank in far_ranks(placement, place)])
+    return {place: gpus for place, gpus in enumerate(found) if gpus}
+
+
+def far_ranks(placement: Placement, place: int) -> Iterator[int]:
+    """Ranks of a node with a neighbour stage on another node that is not in its NVLink domain."""
+    column, between = placement.placed.node, domains_between(placement)
+    stride, last = placement.layout.strides["pipeline"], placement.layout.size("pipeline") - 1
+    for rank in placement.ranks_on[place]:
+        stage = rank // stride % (last + 1)
+        beside = [rank - stride] * (stage > 0) + [rank + stride] * (stage < last)
+        others = [other for peer in beside if (other := column[peer]) is not None and other != place]
+        if any(between(place, other) is not True for other in others):
+            yield rank
 
 
 @rule("PP004", "the NIC of a boundary is near its GPU", over=boundary_ends, severity="warning")
@@ -279,16 +308,14 @@ def inverted(placement: Placement) -> Situations[Placement] | NotApplicable:
 @rule("PP008", "TP inside, PP outside", over=inverted, severity="error")
 def order_is_inside_out(ask: Ask, placement: Placement) -> Iterator[Finding]:
     """Stages share a node while TP groups cross nodes: an exchange of stages would cure both."""
-    column, layout = placement.placed, placement.layout
-    size = layout.size("tensor")
+    column, size = placement.placed, placement.layout.size("tensor")
     ask.rest_on(column.basis)
     if placement.unplaced:
         ask.rank_gap(placement.unplaced)
     swapped = []
-    for ranks, row in zip(layout.groups("tensor"), along(layout, "tensor", column.node), strict=True):
-        if row.count(row[0]) == len(row):
-            continue
-        places = sorted({place for place in row if place is not None})
+    for group in groups_apart(placement):
+        ranks = group.ranks
+        places = sorted({place for rank in ranks if (place := column.node[rank]) is not None})
         if len(places) > 1 and all(
             hosts_stages(placement, place) and len(placement.ranks_on[place]) >= size for place in places
         ):

@@ -45,7 +45,8 @@ def by_need(placement: Placement) -> Situations[Node] | NotApplicable:
 
 def find_needing(placement: Placement) -> dict[Hashable, list[Node]] | NotApplicable:
     """Sort the nodes with ranks, less those that proven need no port."""
-    if all_in_one_domain(placement, [n for n in placement.nodes if carries_ranks(placement, n)]):
+    busy = [placement.nodes[place] for place in placement.ranks_on]
+    if all_in_one_domain(placement, placement.nodes if placement.unplaced else busy):
         return NotApplicable("all nodes lie in one NVLink domain")
     found = by_kind(placement, lambda node: port_kind(placement, node), others=True)
     reasons = {

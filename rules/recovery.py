@@ -12,6 +12,7 @@ from topocheck.communicators import DUPLICATE
 from topocheck.diff import compare
 from topocheck.difference import Change, Difference, Kind
 from topocheck.jobfacts import facts_of
+from topocheck.kinds import with_strays
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rule import Evidence, Finding, NotApplicable, Situations, read_at, rule, the
@@ -145,7 +146,10 @@ def restart_shown(placement: Placement) -> bool:
     """A log shows two starts, or a launcher counts them."""
     if placement.seen.restarts or facts_of(placement, "restart"):
         return True
-    raws = {raw for node in placement.nodes if node.machine is not None for raw in node.machine.environments}
+    machines = [
+        alike[0].machine for alike in with_strays(placement)
+    ]  # those of one kind have the same variables
+    raws = {raw for machine in machines if machine is not None for raw in machine.environments}
     counts = [msgspec.json.decode(raw, type=dict[str, str]).get(COUNT, "0") for raw in raws]
     return any(count not in ("", "0") for count in counts)
 

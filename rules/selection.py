@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from topocheck.ask import Ask
 from topocheck.domain import all_in_one_domain
@@ -284,8 +286,11 @@ def meeting(placement: Placement) -> Situations[Node] | NotApplicable:
     if placement.world == 1:
         return NotApplicable("one rank")
     found: dict[Hashable, list[Node]] = {}
-    for index, sockets in sockets_of(placement).items():
-        found.setdefault(trouble_kind(sockets), []).append(placement.nodes[index])
+    for sockets, run in groupby(
+        sockets_of(placement).items(), itemgetter(1)
+    ):  # nodes of one kind share theirs
+        own = found.setdefault(trouble_kind(sockets), [])
+        own += [placement.nodes[index] for index, _ in run]
     inside = within_nodes(placement)
     if inside is None:
         return found

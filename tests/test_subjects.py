@@ -7,14 +7,14 @@ from build import A40, FOUR, L40S, TWO, full, gpus, log, pair, placed, plan, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topocheck.rule import NotApplicable
+from topocheck.rule import NotApplicable, situations
 from topocheck.snapshot import Coverage, Host, Identity
+from topocheck.stagepairs import stage_boundaries, stage_pairs
 from topocheck.subjects import (
     crossings,
     every_rank_told,
     loads,
     replica_of,
-    stage_boundaries,
     tensor_groups,
     without_nvlink,
 )
@@ -137,3 +137,31 @@ def test_every_rank_is_in_one_group_and_one_load(
     if not isinstance(groups, NotApplicable):
         ranks = sorted(rank for members in groups.values() for group in members for rank in group.ranks)
         assert ranks == list(range(world))
+
+
+def test_subjects_of_one_situation_are_made_where_they_are_looked_at() -> None:
+    made: list[int] = []
+
+    def make(number: int) -> str:
+        made.append(number)
+        return f"subject {number}"
+
+    found = situations(["even", "odd", "even"], make, [4, 7, 8], range(9))
+    assert list(found) == ["even", "odd"]
+    assert [len(alike) for alike in found.values()] == [2, 1]
+    assert made == []
+    assert found["even"][0] == "subject 4"
+    assert list(found["even"][1:]) == ["subject 8"]
+    assert made == [4, 8]
+
+
+def test_stage_pairs_share_equal_gpus_and_have_their_ranks_in_runs_where_they_follow_each_other() -> None:
+    found = stage_pairs(placed(MANY, *cluster()))  # type: ignore[arg-type]
+    assert [(pair.a, pair.b, pair.ranks) for pair in found[:2]] == [(0, 1, range(4)), (1, 2, range(4, 8))]
+    assert found[0].lower is found[1].lower is found[0].upper
+
+
+def test_ranks_that_go_to_and_fro_between_two_nodes_are_one_pair() -> None:
+    turned = [snap("node-a", [0, 2, 4, 6]), snap("node-b", [1, 3, 5, 7])]
+    found = stage_pairs(placed("engine: vllm\nparallel: {tensor: 1, pipeline: 8}\nnodes: 2\n", *turned))
+    assert [(pair.a, pair.b, list(pair.ranks)) for pair in found] == [(0, 1, [0, 2, 4, 6]), (1, 0, [1, 3, 5])]

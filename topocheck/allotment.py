@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from topocheck.allocation import given_on
 from topocheck.jobfacts import facts_of, number
+from topocheck.kinds import per_node
 from topocheck.placement import Placement
 from topocheck.rule import Evidence, read_at
 from topocheck.snapshot import JobFact
@@ -41,7 +42,7 @@ def allotment(placement: Placement) -> Allotment | None:
 def by_environment(placement: Placement) -> Allotment | None:
     """Counts of every node of the plan; None unless each has one."""
     nodes = placement.nodes[: placement.expected]
-    given = [given_on(node) for node in nodes]
+    given = per_node(placement, given_on)[: placement.expected]
     counts = [one.count for one in given if one.count is not None]
     if len(counts) < len(nodes):
         return None

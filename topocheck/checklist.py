@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -13,7 +15,7 @@ from topocheck.ask import Gap
 from topocheck.placement import Placement
 from topocheck.plan import BASES, Basis, Plan, Policy
 from topocheck.policy import NO_TERMS, Terms, names
-from topocheck.profiles import profile_reports
+from topocheck.profilereport import profile_reports
 from topocheck.ranges import first
 from topocheck.report import (
     SCHEMA,
@@ -58,28 +60,37 @@ class Gate:
 class _Gaps:
     """Gaps of all rules, each listed once."""
 
-    found: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = field(default_factory=dict)
+    found: dict[tuple[str, str], tuple[dict[tuple[str, ...], None], dict[str, None]]] = field(
+        default_factory=dict
+    )
+    """What each is about, as its gaps say it, and the rules that miss it; by need and supply."""
 
     def add(self, gap: Gap, rule: str) -> int:
         """Index of this gap in the report."""
         key = gap.need, gap.supply
         about, rules = self.found.setdefault(key, ({}, {}))
-        about.update(dict.fromkeys(gap.about))
+        about[gap.about] = None
         rules[rule] = None
         return list(self.found).index(key)
 
     def reports(self, open_rules: Sequence[str]) -> tuple[list[GapReport], list[int]]:
         """Gaps that keep the gate shut first, and the new index of each."""
+
+        @cache  # many gaps are about the same nodes: all of them
+        def each_once(lists: tuple[tuple[str, ...], ...]) -> list[str]:
+            return list(dict.fromkeys(chain.from_iterable(lists)))
+
         reports = [
             GapReport(
                 need=need,
-                about=list(about)[:MOST_ABOUT],
-                count=len(about),
+                about=names[:MOST_ABOUT],
+                count=len(names),
                 supply=supply,
                 rules=list(rules),
                 required=any(rule in open_rules for rule in rules),
             )
             for (need, supply), (about, rules) in self.found.items()
+            for names in [each_once(tuple(about))]
         ]
         order = sorted(
             range(len(reports)),

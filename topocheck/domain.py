@@ -7,9 +7,9 @@ one field of the first: unrelated racks share clique ids, and single-host switch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from topocheck.kinds import per_node
+from topocheck.kinds import kind_numbers, per_node
 from topocheck.models import spans_hosts
 from topocheck.placement import Node, Placement
 from topocheck.snapshot import JobFact
@@ -18,6 +18,7 @@ __all__ = [
     "all_in_one_domain",
     "covers",
     "domain_of",
+    "domains_between",
     "domains_of",
     "in_one_domain",
     "reported",
@@ -85,6 +86,25 @@ def in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool | None:
         return len(set(domains)) == 1
     shown = {reported(node) for node in nodes} - {None}
     return False if len(shown) > 1 else None
+
+
+def domains_between(placement: Placement) -> Callable[[int, int], bool | None]:
+    """`in_one_domain` for two nodes by their indexes, asked once for each two kinds of node."""
+    return placement.keep("domains between nodes", find_between)
+
+
+def find_between(placement: Placement) -> Callable[[int, int], bool | None]:
+    """Communicators tell nodes of one kind apart: with some it is asked once for each two nodes."""
+    nodes, known = placement.nodes, dict[tuple[int, int], bool | None]()
+    kinds = range(len(nodes)) if placement.seen.communicators else kind_numbers(placement)
+
+    def between(a: int, b: int) -> bool | None:
+        key = kinds[a], kinds[b]
+        if key not in known:
+            known[key] = in_one_domain(placement, (nodes[a], nodes[b]))
+        return known[key]
+
+    return between
 
 
 def all_in_one_domain(placement: Placement, nodes: Sequence[Node]) -> bool:

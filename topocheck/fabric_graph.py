@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from topocheck.hostnames import short_name
+from topocheck.kinds import with_strays
 from topocheck.placement import Node, Placement
 from topocheck.rule import Evidence, read_at
 from topocheck.snapshot import JobFact
@@ -170,12 +171,10 @@ def from_variables(placement: Placement) -> list[FabricGraph]:
     """What Slurm told the tasks themselves: `spine.leaf0.n1` by the pattern `switch.switch.node`."""
     places: dict[int, list[str]] = {}
     links: dict[str, dict[str, None]] = {}
-    for node in placement.nodes:
-        for raw in node.machine.environments if node.machine is not None else ():
-            path = path_of(raw)
-            if not path:
-                continue
-            places[node.index] = [f"{BY_VARIABLE}/{path[-1]}"]
+    for alike in with_strays(placement):  # nodes of one kind have the same variables
+        machine = alike[0].machine
+        for path in filter(None, map(path_of, machine.environments if machine is not None else ())):
+            places.update({node.index: [f"{BY_VARIABLE}/{path[-1]}"] for node in alike})
             for upper, lower in pairwise(path):
                 links.setdefault(f"{BY_VARIABLE}/{upper}", {})[f"{BY_VARIABLE}/{lower}"] = None
     facts = [JobFact(kind="switch-links", name=name, value=" ".join(below)) for name, below in links.items()]

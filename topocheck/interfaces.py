@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from topocheck.hcafilter import parse_hca_filter
 
 __all__ = [
+    "LINK_LOCAL",
+    "LOOPBACK",
     "Addresses",
     "Choice",
     "chosen",
@@ -32,7 +34,9 @@ NOWHERE = re.compile(
     r"|vmnet|vboxnet|tailscale|wg|zt)[\w.-]*"
 )
 """Names that container engines, overlays, hypervisors and tunnels give: no way to another node of a job."""
-
+LOOPBACK = ("127.", "::1")
+LINK_LOCAL = ("169.254.", "fe80", "fE80", "Fe80", "FE80")
+"""Beginnings of addresses that mean every host itself, and of those that are valid on one link alone."""
 
 Addresses = tuple[str, ...] | None
 """Addresses of one interface with their prefix lengths; None where they are not known."""
@@ -54,12 +58,12 @@ class Choice:
 
 def is_loopback(address: str) -> bool:
     """The address means every host itself."""
-    return address.startswith(("127.", "::1"))
+    return address.startswith(LOOPBACK)
 
 
 def is_link_local(address: str) -> bool:
     """The address is valid on one link alone."""
-    return address[:4].lower() == "fe80" or address.startswith("169.254.")
+    return address.startswith(LINK_LOCAL)
 
 
 def leads_nowhere(name: str) -> bool:

@@ -7,6 +7,7 @@ Numbers are the board's, from facts of the vendors: an HGX H100 has 18 NVLinks a
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 __all__ = [
     "has_fabric",
@@ -57,6 +58,7 @@ IN_A_RACK = re.compile(r"\b(GB200|GB300|VR200)\b")
 """Boards that are sold in racks with NVLink switches alone; a GH200 is often a machine by itself."""
 
 
+@lru_cache(maxsize=256)
 def nvlinks_by_design(model: str | None) -> int | None:
     """NVLinks that every healthy GPU of this model has; None if it depends on the machine."""
     if model is None:
@@ -64,6 +66,7 @@ def nvlinks_by_design(model: str | None) -> int | None:
     return next((links for pattern, links in BASEBOARD_LINKS if re.search(pattern, model)), None)
 
 
+@lru_cache(maxsize=256)
 def has_nvlink(model: str | None) -> bool | None:
     """False for models that have none by design; None where only the machine can tell."""
     if model is None:

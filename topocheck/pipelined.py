@@ -61,7 +61,7 @@ def pipeline_report(placement: Placement) -> PipelineReport | None:
     lacking = _Lacking()
     bubble = bubble_part(placement, stages, lacking)
     shares = balance_part(placement, lacking)
-    batches, found = batches_of(placement, lacking), list[list[Crossing]]()
+    batches, found = batches_of(placement, lacking), list[Sequence[Crossing]]()
     if batches:
         found = situations(placement, batches, lacking)
     return PipelineReport(
@@ -158,7 +158,9 @@ def batches_of(placement: Placement, lacking: _Lacking) -> list[_Batch]:
     return found
 
 
-def situations(placement: Placement, batches: Sequence[_Batch], lacking: _Lacking) -> list[list[Crossing]]:
+def situations(
+    placement: Placement, batches: Sequence[_Batch], lacking: _Lacking
+) -> list[Sequence[Crossing]]:
     """Boundaries that are alike together; none of a large job whose policy bounds no time."""
     if placement.world > MOST_RANKS and all(batch.limit_ms is None for batch in batches):
         need = f"a limit, without which the boundaries of more than {MOST_RANKS} ranks are not looked at"

@@ -1,8 +1,8 @@
 """What is right on common machines: a profile is what a policy would say of them, chosen by what they show.
 
 A node may have two: that of its boards, and that of the virtual machine around them. The policy's own keys
-go before a profile, `policy.profile` names one for all nodes or none, and the report shows which is in force,
-why, and what it decides. What a model has by design `topocheck.models` knows, which profiles refer to.
+go before a profile, and `policy.profile` names one for all nodes or none. What a model has by design
+`topocheck.models` knows, which profiles refer to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from topocheck.machine import Machine
 from topocheck.models import has_nvlink, in_a_rack, nvlinks_by_design
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
-from topocheck.report import ProfileReport
 
 __all__ = [
     "PROFILES",
@@ -28,7 +27,6 @@ __all__ = [
     "hides_distances",
     "hides_tree",
     "lone_part",
-    "profile_reports",
     "profiles_of",
     "reference_model",
     "right_numbers",
@@ -37,8 +35,6 @@ __all__ = [
     "without_links",
 ]
 
-MOST_NAMED = 16
-"""Nodes named of each profile; the others are counted."""
 PARTS = (8, 4, 2, 1)
 """Numbers of GPUs into which a board of eight can be divided among virtual machines."""
 NEAR = frozenset({"PIX", "PXB"})
@@ -329,51 +325,6 @@ def distances_from(placement: Placement, node: Node, otherwise: str) -> str:
     path = next((file.path for file in files if file.kind == "topology" and file.exists), None)
     what = "the vendor's topology file of this virtual machine (NCCL_TOPO_FILE)" if path is None else path
     return f"{what}, given as NODE=FILE: the machine itself hides its PCI tree"
-
-
-def profile_reports(placements: Iterable[Placement]) -> list[ProfileReport]:
-    """Profiles in force over a job of one world or several, with what each decides."""
-    found: dict[InForce, tuple[Placement, dict[str, Node]]] = {}
-    for placement in placements:
-        for node in placement.nodes[: placement.expected]:
-            for one in profiles_of(placement, node):
-                found.setdefault(one, (placement, {}))[1].setdefault(node.name, node)
-    return [
-        ProfileReport(
-            name=one.profile.name,
-            title=one.profile.title,
-            chosen=one.chosen,
-            why=one.why,
-            decides=list(decisions(one, placement, next(iter(nodes.values())))),
-            nodes=list(nodes)[:MOST_NAMED],
-            count=len(nodes),
-        )
-        for one, (placement, nodes) in found.items()
-    ]
-
-
-def decisions(one: InForce, placement: Placement, node: Node) -> Iterator[str]:
-    """What a profile decides, each with the rule that asks it; what the policy says itself is left out.
-
-    `node` is one of its nodes.
-    """
-    profile, policy = one.profile, placement.plan.policy
-    if profile.gpus and policy.expect_gpus is None:
-        yield f"{spelled_numbers(profile.gpus)} on a node (VER007)"
-    links = {nvlinks_by_design(model or profile.model) for model in node.models} - {None}
-    if profile.nvlink and links and policy.expect_nvlinks is None:
-        numbers = "/".join(map(str, sorted(filter(None, links))))
-        yield f"{numbers} NVLinks a GPU, by design of its model (NV001)"
-    if profile.tensor_domain and policy.tensor_domain is None and policy.profile != "auto":
-        yield f"tensor_domain {profile.tensor_domain} (TP001)"
-    if not profile.nvlink:
-        yield "no NVLink between GPUs (NV001 and TP002 do not apply)"
-    if profile.hides_tree and not policy.expect_rails:
-        yield "all InfiniBand and EFA devices are the job's unless NCCL_IB_HCA says otherwise (NET001)"
-    if profile.hides_tree and one.chosen == "plan":
-        yield "which NIC is near is not asked (PP004 and PP005 do not apply)"
-    elif profile.hides_tree:
-        yield "which NIC is near only the vendor's topology file tells (PP004, PP005)"
 
 
 def spelled_numbers(numbers: Sequence[int]) -> str:

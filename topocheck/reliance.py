@@ -13,7 +13,8 @@ from topocheck.profiles import tensor_domain
 from topocheck.ranges import fold
 from topocheck.rdma import rdma_of
 from topocheck.rule import NotApplicable, Situations
-from topocheck.subjects import members, stage_boundaries, within_nodes
+from topocheck.stagepairs import stage_boundaries
+from topocheck.subjects import members, within_nodes
 
 __all__ = ["Reliance", "relying"]
 

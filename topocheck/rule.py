@@ -10,9 +10,10 @@ mapping from a situation to all subjects that are in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from topocheck.placement import Placement
 from topocheck.plan import Policy, Waiver
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES",
+    "Alike",
     "DatedWaiver",
     "Evidence",
     "Finding",
@@ -36,6 +38,7 @@ __all__ = [
     "read_at",
     "rule",
     "severity_in",
+    "situations",
     "the",
 ]
 
@@ -113,6 +116,34 @@ class NotApplicable:
     """Why, in words."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Alike(Sequence[Subject]):
+    """Subjects of one situation, each made when it is looked at: of thousands that pass that is one."""
+
+    numbers: Sequence[int]
+    """What each is made of: its index, its node ..."""
+    make: Callable[[int], Subject]
+    places: Sequence[int | None] = ()
+    """Index of the node of its first rank by the number of a subject; () where none lies on a node."""
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Subject: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Alike[Subject]: ...
+
+    def __getitem__(self, place: int | slice) -> Subject | Alike[Subject]:
+        if isinstance(place, slice):
+            return Alike(self.numbers[place], self.make, self.places)
+        return self.make(self.numbers[place])
+
+    def __iter__(self) -> Iterator[Subject]:
+        return map(self.make, self.numbers)
+
+
 Situations = Mapping[Hashable, Sequence[Subject]]
 Check = Callable[["Ask", Subject], Iterable[Finding]]
 Over = Callable[[Placement], "Situations[Subject] | NotApplicable"]
@@ -178,6 +209,22 @@ def severity_in(policy: Policy, rule: Rule[Any], finding: Finding) -> Severity:
 def each(subjects: Iterable[Subject]) -> dict[Hashable, list[Subject]]:
     """Every subject is a situation of its own."""
     return {number: [subject] for number, subject in enumerate(subjects)}
+
+
+def situations(
+    keys: Iterable[Hashable],
+    make: Callable[[int], Subject],
+    numbers: Iterable[int],
+    places: Sequence[int | None] = (),
+) -> dict[Hashable, Sequence[Subject]]:
+    """Subjects by the keys of their situations, each made of its number where it is looked at."""
+    found: dict[Hashable, array[int]] = {}
+    own, last = array("l"), None  # those of one situation mostly follow each other
+    for number, key in zip(numbers, keys, strict=True):
+        if key != last:
+            own, last = found.setdefault(key, array("l")), key
+        own.append(number)
+    return {key: Alike(own, make, places) for key, own in found.items()}
 
 
 def the(subject: Subject) -> dict[Hashable, list[Subject]]:

@@ -6,11 +6,21 @@ several network namespaces; one in which all is well is taken for the job's.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Literal
 
-from topocheck.interfaces import Addresses, chosen, is_link_local, is_loopback, is_set, leads_nowhere
+from topocheck.interfaces import (
+    LINK_LOCAL,
+    LOOPBACK,
+    Addresses,
+    chosen,
+    is_link_local,
+    is_loopback,
+    is_set,
+    leads_nowhere,
+)
 from topocheck.kinds import with_strays
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first
@@ -22,6 +32,8 @@ __all__ = ["GLOO", "NCCL", "Sockets", "Trouble", "sockets_of", "trouble_kind"]
 
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 NO_SUCH = "no such interface"
+LOCAL = (*LOOPBACK, *LINK_LOCAL)
+"""Beginnings of addresses by which other nodes do not reach one."""
 View = tuple[Sequence[Netdev], Sequence[Addresses]]
 """Network devices of one namespace, and the addresses of each."""
 Own = Mapping[str, tuple[str, ...]]
@@ -63,6 +75,11 @@ class Sockets:
     gloo_fell_back: bool = False
     """Gloo said that it took the loopback address."""
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses of what NCCL takes."""
+        return tuple([address for _, address in self.taken])
+
 
 def sockets_of(placement: Placement) -> dict[int, Sockets]:
     """Sockets of all nodes by their position, looked at once."""
@@ -75,42 +92,51 @@ def find(placement: Placement) -> dict[int, Sockets]:
     Thousands of nodes are alike and well: they share what is known of the first of them.
     """
     found: dict[int, Sockets] = {}
+    held: list[str] = []
+    holders: list[int] = []
+    for members in with_strays(placement):
+        sample, indexes = look(placement, members[0]), [node.index for node in members]
+        steady = not sample.lacks and all(trouble.cause == NO_SUCH for _, trouble in sample.troubles)
+        own = addresses_of(members, sample.places) if steady and sample.places else [()] * len(members)
+        if () in own and sample.by_address:
+            lost = {node.index for node, addresses in zip(members[1:], own[1:], strict=True) if not addresses}
+            known = {n: look(placement, placement.nodes[n]) if n in lost else sample for n in indexes}
+        else:
+            known = dict.fromkeys(indexes, sample)
+        found.update(known)
+        taken = [addresses or known[n].addresses for n, addresses in zip(indexes, own, strict=True)]
+        held += chain.from_iterable(taken)
+        holders += chain.from_iterable(map(repeat, indexes, map(len, taken)))
+    if len(set(held)) < len(held):
+        note_twice(placement, found, zip(held, holders, strict=True))
+    return found
+
+
+def addresses_of(members: Sequence[Node], places: Sequence[int]) -> list[tuple[str, ...]]:
+    """First address of each of these network devices on nodes of one kind; () if others do not reach one."""
+    machines = [node.machine for node in members if node.machine is not None]
+    # Nodes of one kind show their network devices in the same of their views.
+    at = next(number for number, (state, _) in enumerate(machines[0].states) if state.netdevs)
+    views = [machine.states[at][0].addresses for machine in machines]
+    columns = [[(view[place] or ("",))[0].partition("/")[0] for view in views] for place in places]
+    lost = {one for column in columns for one in column if not one or one.startswith(LOCAL)}
+    rows = list(zip(*columns, strict=True))
+    return rows if not lost else [row if lost.isdisjoint(row) else () for row in rows]
+
+
+def note_twice(placement: Placement, found: dict[int, Sockets], held: Iterable[tuple[str, int]]) -> None:
+    """Look for addresses that are there twice: each is given with the node that has it."""
     owner: dict[str, int] = {}
     twice: dict[str, list[int]] = {}
-    for members in with_strays(placement):
-        sample = look(placement, members[0])
-        steady = not sample.lacks and all(trouble.cause == NO_SUCH for _, trouble in sample.troubles)
-        for node in members:
-            own = addresses_at(node, sample.places) if steady else ()
-            if own or node is members[0] or not sample.by_address:
-                found[node.index] = sample
-            else:
-                found[node.index] = look(placement, node)
-            for address in own or [address for _, address in found[node.index].taken]:
-                if address in owner:
-                    twice.setdefault(address, [owner[address]]).append(node.index)
-                else:
-                    owner[address] = node.index
+    for address, index in held:
+        if address in owner:
+            twice.setdefault(address, [owner[address]]).append(index)
+        else:
+            owner[address] = index
     for index in {index for indexes in twice.values() for index in indexes}:
         found[index] = look(placement, placement.nodes[index])
     for address, indexes in twice.items():
         share(placement, found, address, indexes)
-    return found
-
-
-def addresses_at(node: Node, places: Sequence[int]) -> list[str]:
-    """First address of each of these network devices; [] if one has none by which other nodes reach it."""
-    states = node.machine.states if node.machine else ()
-    view = next((state for state, _ in states if state.netdevs), None)
-    if view is None or not places:
-        return []
-    found, addresses = [], view.addresses
-    for place in places:
-        address = (addresses[place] or ("",))[0].partition("/")[0]
-        if not address or is_loopback(address) or is_link_local(address):
-            return []
-        found.append(address)
-    return found
 
 
 def trouble_kind(sockets: Sockets) -> Hashable:

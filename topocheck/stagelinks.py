@@ -5,14 +5,13 @@ What the evidence leaves open widens the bounds of a link; what it does not show
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import msgspec
 
 from topocheck.ask import Ask, Device
-from topocheck.domain import in_one_domain
+from topocheck.domain import domains_between, in_one_domain
 from topocheck.hardware import Shape
 from topocheck.hcafilter import parse_hca_filter
 from topocheck.kinds import kind_numbers
@@ -21,8 +20,9 @@ from topocheck.pipeline.bounds import Bounds
 from topocheck.placement import Node, Placement
 from topocheck.ranges import first, fold
 from topocheck.rdma import rdma_of
-from topocheck.rule import Evidence
-from topocheck.subjects import stage_places
+from topocheck.rule import Evidence, situations
+from topocheck.stagepairs import StagePair, stage_pairs
+from topocheck.subjects import Gpus
 from topocheck.traffic import flows
 
 __all__ = ["Crossing", "StageLink", "find_crossings", "stage_link"]
@@ -74,59 +74,29 @@ class _End:
     evidence: Evidence
 
 
-class StagePair(NamedTuple):
-    """Two nodes and the ranks of one that have their next stage on the other."""
-
-    a: int
-    b: int
-    ranks: Sequence[int]
-    """Ranks of the lower stage."""
-    lower: tuple[int | None, ...]
-    """Their GPUs."""
-    upper: tuple[int | None, ...]
-    """GPUs of the ranks of the next stage."""
-    in_domain: bool | None
-    """One node, or one NVLink domain; None if it is not known."""
-
-
-def stage_pairs(placement: Placement) -> list[StagePair]:
-    """All pairs of nodes that neighbouring stages lie on, as far as they are known."""
-    return placement.keep("stage pairs", find_pairs)
-
-
-def find_pairs(placement: Placement) -> list[StagePair]:
-    """Pairs in the order of their lowest ranks."""
-    gpu, nodes = placement.placed.gpu, placement.nodes
-    stride = placement.layout.strides["pipeline"]
-    return [
-        StagePair(
-            a,
-            b,
-            ranks,
-            tuple([gpu[rank] for rank in ranks]),
-            tuple([gpu[rank + stride] for rank in ranks]),
-            a == b or in_one_domain(placement, (nodes[a], nodes[b])),
-        )
-        for (a, b), ranks in stage_places(placement).items()
-        if a is not None and b is not None
-    ]
-
-
-def find_crossings(placement: Placement) -> dict[Hashable, list[Crossing]]:
+def find_crossings(placement: Placement) -> dict[Hashable, Sequence[Crossing]]:
     """Stage boundaries by situation: the GPUs at both ends, and kind and load of their nodes."""
-    nodes, kinds = placement.nodes, kind_numbers(placement)
-    stride = placement.layout.strides["pipeline"]
-    senders, receivers = placement.keep("loads of boundaries", far_gpus)
-    found: dict[Hashable, list[Crossing]] = {}
-    for pair in stage_pairs(placement):
-        a, b = pair.a, pair.b
-        key: Hashable = kinds[a], pair.lower, pair.upper
-        if a != b:
-            key = key, kinds[b], senders.get(a, ()), receivers.get(b, ()), pair.in_domain
-        found.setdefault(key, []).append(Crossing(nodes[a], nodes[b], tuple(pair.ranks), stride))
+    nodes, pairs, stride = placement.nodes, stage_pairs(placement), placement.layout.strides["pipeline"]
+
+    def crossing(number: int) -> Crossing:
+        pair = pairs[number]
+        return Crossing(nodes[pair.a], nodes[pair.b], tuple(pair.ranks), stride)
+
+    found = situations(looks_of(placement, pairs), crossing, range(len(pairs)), [pair.a for pair in pairs])
     if placement.unplaced:
         found["unplaced"] = [Crossing(None, None, tuple(placement.unplaced), stride)]
     return found
+
+
+def looks_of(placement: Placement, pairs: Sequence[StagePair]) -> Iterator[Hashable]:
+    """What the link of each pair of nodes hangs on."""
+    kinds, between = kind_numbers(placement), domains_between(placement)
+    senders, receivers = placement.keep("loads of boundaries", far_gpus)
+    for a, b, _, lower, upper in pairs:
+        if a == b:
+            yield kinds[a], lower, upper
+        else:
+            yield kinds[a], kinds[b], lower, upper, senders[a], receivers[b], between(a, b)
 
 
 def ends_of(placement: Placement, a: int, b: int) -> tuple[tuple[int, Hashable], tuple[int, Hashable]]:
@@ -135,17 +105,17 @@ def ends_of(placement: Placement, a: int, b: int) -> tuple[tuple[int, Hashable],
     return (a, senders.get(a, ())), (b, receivers.get(b, ()))
 
 
-Far = dict[int, tuple[int | None, ...]]
+Far = dict[int, Gpus]
 
 
 def far_gpus(placement: Placement) -> tuple[Far, Far]:
     """GPUs of each node whose next stage, and whose previous one, is on another node."""
     senders: Far = {}
     receivers: Far = {}
-    for pair in stage_pairs(placement):
-        if pair.a != pair.b:
-            senders[pair.a] = senders.get(pair.a, ()) + pair.lower
-            receivers[pair.b] = receivers.get(pair.b, ()) + pair.upper
+    for a, b, _, lower, upper in stage_pairs(placement):
+        if a != b:
+            senders[a] = senders[a] + lower if a in senders else lower
+            receivers[b] = receivers[b] + upper if b in receivers else upper
     return senders, receivers
 
 

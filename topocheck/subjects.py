@@ -6,9 +6,9 @@ once. Everything here is computed once for a placement and kept with it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import TypeVar
 
@@ -17,27 +17,29 @@ from topocheck.kinds import kind_numbers
 from topocheck.placement import Node, Placement
 from topocheck.profiles import without_links
 from topocheck.ranges import first, fold
-from topocheck.rule import Evidence, NotApplicable, Situations, the
+from topocheck.rule import Evidence, NotApplicable, Situations, situations, the
 
 __all__ = [
     "INNER",
     "Boundary",
+    "Gpus",
     "Load",
     "TensorGroup",
     "along",
     "between_nodes",
+    "carriers",
     "crossing_pairs",
     "crossings",
     "every_rank_told",
+    "groups_apart",
     "loads",
     "members",
     "replica_of",
     "running",
     "side_by_side",
-    "stage_boundaries",
-    "stage_places",
     "tensor_groups",
     "told_by",
+    "unknown_boundary",
     "within_nodes",
     "without_nvlink",
 ]
@@ -46,6 +48,8 @@ Entry = TypeVar("Entry")
 
 Places = tuple[int | None, int | None]
 """Nodes of two ranks by position."""
+Gpus = tuple[int | None, ...]
+"""GPUs of some ranks by the phase's column; None where it knows none."""
 
 INNER = ("tensor", "pipeline", "context", "sequence")
 """Axes inside one copy of the model."""
@@ -69,7 +73,7 @@ class Load:
     node: Node | None
     """None for the ranks whose node nothing shows."""
     ranks: tuple[int, ...]
-    gpus: tuple[int | None, ...]
+    gpus: Gpus
 
     def __str__(self) -> str:
         return f"{self.node} (ranks {fold(self.ranks)})"
@@ -98,20 +102,48 @@ def tensor_groups(placement: Placement) -> Situations[TensorGroup] | NotApplicab
     return placement.keep("tensor groups", find_tensor_groups)
 
 
-def find_tensor_groups(placement: Placement) -> dict[Hashable, list[TensorGroup]]:
+def find_tensor_groups(placement: Placement) -> dict[Hashable, Sequence[TensorGroup]]:
     """Sort all TP groups into situations."""
-    column, kinds, layout = placement.placed, kind_numbers(placement), placement.layout
-    found: dict[Hashable, list[TensorGroup]] = {}
-    groups = layout.groups("tensor")
-    rows = zip(groups, along(layout, "tensor", column.node), along(layout, "tensor", column.gpu), strict=True)
-    for index, (ranks, places, gpus) in enumerate(rows):
-        place = places[0]
-        if place is not None and places.count(place) == len(places):
-            key: Hashable = kinds[place], gpus
-        else:
-            key = index if places.count(None) < len(places) else "unplaced"
-        found.setdefault(key, []).append(TensorGroup(index, ranks))
-    return found
+    layout, column, kinds = placement.layout, placement.placed, kind_numbers(placement)
+
+    def group(index: int) -> TensorGroup:
+        return TensorGroup(index, group_at(layout, "tensor", index))
+
+    gpus = along(layout, "tensor", column.gpu)
+    places, *others = by_member(layout, "tensor", column.node)
+    indexes = range(len(places))
+    if None not in places and all(peers == places for peers in others):
+        keys: Iterable[Hashable] = zip([kinds[place or 0] for place in places], gpus, strict=True)
+    else:
+        rows = zip(indexes, along(layout, "tensor", column.node), gpus, strict=True)
+        keys = (lie(kinds, *row) for row in rows)
+    return situations(keys, group, indexes, places)
+
+
+def lie(
+    kinds: Sequence[int], index: int, places: tuple[int | None, ...], gpus: tuple[int | None, ...]
+) -> Hashable:
+    """How a group lies: on GPUs of a node of some kind, by itself where not on one node, or nowhere known."""
+    place = places[0]
+    if place is not None and places.count(place) == len(places):
+        return kinds[place], gpus
+    return index if places.count(None) < len(places) else "unplaced"
+
+
+def groups_apart(placement: Placement) -> list[TensorGroup]:
+    """TP groups that are not shown to lie on one node, some of whose nodes are known."""
+    groups = tensor_groups(placement)
+    if isinstance(groups, NotApplicable):
+        return []
+    return [alike[0] for key, alike in groups.items() if isinstance(key, int)]
+
+
+def group_at(layout: Layout, axis: str, index: int) -> range:
+    """Ranks of the group with this number along an axis that the engine has."""
+    stride, size = layout.strides[axis], layout.sizes[axis]
+    block, offset = divmod(index, stride)
+    first = block * stride * size + offset
+    return range(first, first + stride * size, stride)
 
 
 def along(layout: Layout, axis: str, column: list[Entry]) -> Iterator[tuple[Entry, ...]]:
@@ -119,14 +151,19 @@ def along(layout: Layout, axis: str, column: list[Entry]) -> Iterator[tuple[Entr
 
     An axis that the engine does not have gives groups of one rank.
     """
+    return zip(*by_member(layout, axis, column), strict=True)
+
+
+def by_member(layout: Layout, axis: str, column: list[Entry]) -> list[list[Entry]]:
+    """The same turned: entries for the first member of each group, then for the second of each ..."""
     stride, size = layout.strides.get(axis, 1), layout.sizes.get(axis, 1)
     if stride == 1:
-        return zip(*[iter(column)] * size, strict=True)
+        return [column[n::size] for n in range(size)]
     starts = range(0, layout.world, stride * size)
-    blocks = (
-        [column[start + stride * n : start + stride * (n + 1)] for n in range(size)] for start in starts
-    )
-    return chain.from_iterable(zip(*block, strict=True) for block in blocks)
+    return [
+        [*chain.from_iterable([column[start + stride * n : start + stride * (n + 1)] for start in starts])]
+        for n in range(size)
+    ]
 
 
 def members(column: list[int | None], ranks: Group) -> list[int | None]:
@@ -141,50 +178,39 @@ def loads(placement: Placement) -> Situations[Load]:
     return placement.keep("loads", find_loads)
 
 
-def find_loads(placement: Placement) -> dict[Hashable, list[Load]]:
+def find_loads(placement: Placement) -> dict[Hashable, Sequence[Load]]:
     """Sort all nodes that carry ranks into situations: on nodes of one kind they use like GPUs."""
-    column, kinds, nodes = placement.placed, kind_numbers(placement), placement.nodes
-    gpus: dict[int, tuple[int | None, ...]] = {}
-    found: dict[Hashable, list[Load]] = {}
-    for place, ranks in placement.ranks_on.items():
-        kind = kinds[place]
-        if kind not in gpus:
-            gpus[kind] = tuple([column.gpu[rank] for rank in ranks])
-        found.setdefault(kind, []).append(Load(nodes[place], tuple(ranks), gpus[kind]))
+    kinds, ranks_on = kind_numbers(placement), placement.ranks_on
+
+    def load(place: int) -> Load:
+        ranks = tuple(ranks_on[place])
+        gpus = tuple([placement.placed.gpu[rank] for rank in ranks])
+        return Load(placement.nodes[place], ranks, gpus)
+
+    own = range(len(placement.nodes))
+    found = situations([kinds[place] for place in ranks_on], load, ranks_on, own)
     if placement.unplaced:
         found["unplaced"] = [Load(None, tuple(placement.unplaced), ())]
     return found
 
 
-def stage_boundaries(placement: Placement) -> Situations[Boundary] | NotApplicable:
-    """Pairs of nodes that neighbouring pipeline stages join."""
-    if placement.layout.size("pipeline") == 1:
-        return NotApplicable("one pipeline stage")
-    found = placement.keep("boundaries", lambda p: crossing_pairs(p, ("pipeline",)))
-    if not found:
-        return NotApplicable("neighbouring stages share their node everywhere")
+def carriers(placement: Placement) -> Situations[Node]:
+    """Nodes with ranks, by kind."""
+    return placement.keep("nodes with ranks", find_carriers)
+
+
+def find_carriers(placement: Placement) -> dict[Hashable, list[Node]]:
+    """The nodes of the loads."""
+    kinds, nodes = kind_numbers(placement), placement.nodes
+    found: dict[Hashable, list[Node]] = {}
+    for place in placement.ranks_on:
+        found.setdefault(kinds[place], []).append(nodes[place])
     return found
 
 
-def stage_places(placement: Placement) -> dict[Places, list[int]]:
-    """Ranks that have a next stage, by the nodes of both."""
-    return placement.keep("stage places", find_stage_places)
-
-
-def find_stage_places(placement: Placement) -> dict[Places, list[int]]:
-    """Neighbours on the same two nodes mostly follow each other."""
-    column, layout = placement.placed.node, placement.layout
-    stride = layout.strides["pipeline"]
-    span = stride * layout.size("pipeline")
-    found: dict[Places, list[int]] = {}
-    for start in range(0, placement.world, span):
-        pairs = zip(column[start : start + span - stride], column[start + stride : start + span], strict=True)
-        first = start
-        for pair, run in groupby(pairs):
-            count = len(list(run))
-            found.setdefault(pair, []).extend(range(first, first + count))
-            first += count
-    return found
+def unknown_boundary(placement: Placement) -> Boundary:
+    """What ranks without a node may be part of."""
+    return Boundary(None, None, tuple(placement.unplaced))
 
 
 def within_nodes(placement: Placement) -> NotApplicable | None:
@@ -236,7 +262,7 @@ def crossing_pairs(placement: Placement, kinds: tuple[str, ...]) -> dict[Hashabl
         (a, b): [Boundary(nodes[a], nodes[b], ranks)] for (a, b), ranks in pairs.items()
     }
     if placement.unplaced:
-        crossing["unplaced"] = [Boundary(None, None, tuple(placement.unplaced))]
+        crossing["unplaced"] = [unknown_boundary(placement)]
     return crossing
 
 

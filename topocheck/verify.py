@@ -24,7 +24,7 @@ from topocheck.plan import BASES, Basis
 from topocheck.plugins import reason_of
 from topocheck.policy import NO_TERMS, Terms
 from topocheck.remedy import joined, spread
-from topocheck.rule import Evidence, Finding, NotApplicable, Rule, Verdict, severity_in
+from topocheck.rule import Alike, Evidence, Finding, NotApplicable, Rule, Verdict, severity_in
 
 __all__ = ["RuleResult", "kind_of", "run_rules"]
 
@@ -231,12 +231,23 @@ def shared(ask: Ask, members: Sequence[Any]) -> list[Gap]:
     # Situations are kept, and many rules are asked over the same: their nodes are looked up once.
     kept = ask.placement.keep("homes", lambda _: dict[int, tuple[Sequence[Any], tuple[str, ...]]]())
     if id(members) not in kept:
-        kept[id(members)] = members, tuple(dict.fromkeys(home(ask.placement, each) for each in members))
+        kept[id(members)] = members, tuple(dict.fromkeys(homes(ask.placement, members)))
     names = kept[id(members)][1]
-    return [
-        replace(gap, about=tuple(dict.fromkeys((*gap.about, *names)))) if first in gap.about else gap
-        for gap in ask.gaps
-    ]
+    return [replace(gap, about=joint(gap.about, names)) if first in gap.about else gap for gap in ask.gaps]
+
+
+def joint(about: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of both, each once. Mostly a gap is about the first node alone: then all gaps share one tuple."""
+    return names if about == names[:1] else tuple(dict.fromkeys((*about, *names)))
+
+
+def homes(placement: Placement, members: Sequence[Any]) -> list[str]:
+    """Names of the nodes that subjects are, or lie on."""
+    if isinstance(members, Alike) and members.places:
+        places = [members.places[number] for number in members.numbers]
+        if None not in places:
+            return [placement.nodes[place].name for place in places if place is not None]
+    return [home(placement, member) for member in members]
 
 
 def home(placement: Placement, member: Any) -> str:

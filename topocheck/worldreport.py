@@ -15,7 +15,7 @@ from topocheck.pipelined import pipeline_report
 from topocheck.placed import placement_report
 from topocheck.plan import BASES, Plan
 from topocheck.policy import NO_TERMS, Terms
-from topocheck.profiles import profile_reports
+from topocheck.profilereport import profile_reports
 from topocheck.ranges import first
 from topocheck.report import InputReport, Report, WorldReport
 from topocheck.rule import Rule
