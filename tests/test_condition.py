@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import Raw, ValidationError, json
 
@@ -102,3 +104,33 @@ def test_ports_and_network_devices_alone_are_something() -> None:
 def test_the_clock_is_kept_as_it_is() -> None:
     clock = Clock(synchronised=False, error_seconds=16.0)
     assert view(Condition(clock=clock)).clock == clock
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[["10.0.0.2/16"],5]',
+        '[5,["10.0.0.2/16"]]',
+        '[["10.0.0.2/16",5],null]',
+        '[["10.0.0.2/16"],[5]]',
+        '[["10.0.0.2/16"],{}]',
+        '[["10.0.0.2/16"]]',
+        '[["10.0.0.2/16"],[ 5 ]]',
+        '[["10.0.0.2/16"],false]',
+    ],
+)
+def test_addresses_of_another_form_are_refused_whatever_was_read_before(text: str) -> None:
+    kept: dict[Any, Any] = {}
+    network = NetworkFacts(netdevs=(Netdev(name="lo"), Netdev(name="eth0")))
+    for good in (
+        '[["10.0.0.1/16"],null]',
+        '[["10.0.0.1/16"],[]]',
+        '[["10.0.0.1/16"],[ ]]',
+        '[null,["::1/128"]]',
+    ):
+        for _ in range(2):
+            state = reduced(Condition(addresses=Raw(good.encode())), (), network, kept)
+            assert state is not None
+            assert state.addresses == json.decode(good, type=tuple[tuple[str, ...] | None, ...])
+    with pytest.raises(ValidationError):
+        reduced(Condition(addresses=Raw(text.encode())), (), network, kept)

@@ -19,6 +19,8 @@ __all__ = ["NodeState", "Strayed", "reduced"]
 
 NONE_KNOWN = b"[]"
 """Addresses in a state that tells none."""
+DIGITS, FORM = b"0123456789abcdef.:/", b'[],"nul'
+"""What addresses are made of, and what is around them."""
 decode_addresses = json.Decoder(tuple[tuple[str, ...] | None, ...]).decode
 
 
@@ -56,7 +58,7 @@ def reduced(
 
     Raises msgspec.ValidationError for addresses of another form than `network` asks for.
     """
-    addresses = read_addresses(condition, len(network.netdevs))
+    addresses = read_addresses(condition, len(network.netdevs), kept)
     if not (condition.gpus or network.ports or network.netdevs or condition.clock):
         return None
     idle, matched, strayed, busy = occupants(condition.gpus, claims)
@@ -72,12 +74,19 @@ def reduced(
     )
 
 
-def read_addresses(condition: Condition, netdevs: int) -> bytes:
+def read_addresses(condition: Condition, netdevs: int, kept: dict[Hashable, Any]) -> bytes:
     """Addresses as they stand in the snapshot, read once, so that nobody need doubt them later.
 
-    Raises msgspec.ValidationError if they are of another form, or of another number of network devices.
+    Those that differ from others in digits alone are of the same form. Raises msgspec.ValidationError if they
+    are of another form, or of another number of network devices.
     """
     raw = bytes(condition.addresses)
-    if raw != NONE_KNOWN and (listed := len(decode_addresses(raw))) not in (0, netdevs):
-        raise ValidationError(f"`state.addresses` lists {listed} and `network.netdevs` {netdevs}")
+    form = raw.translate(None, DIGITS), netdevs
+    if raw != NONE_KNOWN and form not in kept:
+        listed = len(decode_addresses(raw))
+        if listed not in (0, netdevs):
+            raise ValidationError(f"`state.addresses` lists {listed} and `network.netdevs` {netdevs}")
+        # A number that is no text leaves nothing between its brackets, or two commas, which JSON has not.
+        if not form[0].translate(None, FORM) and b"[]" not in form[0]:
+            kept[form] = form
     return raw

@@ -117,10 +117,10 @@ def addresses_of(members: Sequence[Node], places: Sequence[int]) -> list[tuple[s
     machines = [node.machine for node in members if node.machine is not None]
     # Nodes of one kind show their network devices in the same of their views.
     at = next(number for number, (state, _) in enumerate(machines[0].states) if state.netdevs)
-    views = [machine.states[at][0].addresses for machine in machines]
-    columns = [[(view[place] or ("",))[0].partition("/")[0] for view in views] for place in places]
-    lost = {one for column in columns for one in column if not one or one.startswith(LOCAL)}
-    rows = list(zip(*columns, strict=True))
+    # One view after the other: decoded, those of all nodes would take more memory than all the rest.
+    views = (machine.states[at][0].addresses for machine in machines)
+    rows = [tuple([(view[place] or ("",))[0].partition("/")[0] for place in places]) for view in views]
+    lost = {one for one in chain.from_iterable(rows) if not one or one.startswith(LOCAL)}
     return rows if not lost else [row if lost.isdisjoint(row) else () for row in rows]
 
 

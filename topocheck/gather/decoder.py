@@ -135,14 +135,18 @@ def lacks(found: Snapshot, parts: dict[str, Any]) -> bool:
 
 def stretch(document: bytes, parts: Parts, written: Snapshot) -> Stretch:
     """The shared parts of a document, as far as they are written one after the other."""
-    start, text, found = document.find(KEY), b"", dict[str, Any]()
+    start, text = document.find(KEY), b""
+    ends: dict[str, tuple[int, int]] = {}
     for name in SHARED:
-        raw, value = bytes(getattr(parts, name)), getattr(written, name)
+        raw = bytes(getattr(parts, name))
         longer = text + b"," * bool(text) + b'"%b":%b' % (name.encode(), raw)
         if not raw or not document.startswith(longer, start):
             break
-        text, found[name] = longer, msgspec.Raw(raw) if isinstance(value, msgspec.Raw) else value
-    return Stretch(text, found)
+        text, ends[name] = longer, (len(longer) - len(raw), len(longer))
+    # Views of the text, which is there anyway, in place of copies.
+    whole, values = memoryview(text), {name: getattr(written, name) for name in ends}
+    raws = {n: msgspec.Raw(whole[slice(*ends[n])]) for n, v in values.items() if isinstance(v, msgspec.Raw)}
+    return Stretch(text, values | raws)
 
 
 NOTHING = msgspec.json.decode(b'{"schema":"","identity":{"host":{}}}', type=Written)
