@@ -61,15 +61,11 @@ class HostNames:
             self._by_boot[host.boot_id] = index
             self._booted.add(index)
         for name in names_of(host):
-            self._note(self._by_name, name, index)
             label = short_name(name)
-            if label != name:
-                self._note(self._by_label, label, index)
-
-    def _note(self, names: dict[str, int], name: str, index: int) -> None:
-        other = names.setdefault(name, index)
-        if other != index:
-            self._pairs[name, other, index] = None
+            if (other := self._by_name.setdefault(name, index)) != index:
+                self._pairs[name, other, index] = None
+            if label != name and (other := self._by_label.setdefault(label, index)) != index:
+                self._pairs[label, other, index] = None
 
     @property
     def ambiguous(self) -> list[tuple[str, int, int]]:
@@ -98,7 +94,8 @@ class HostNames:
 
 def names_of(host: Host) -> tuple[str, ...]:
     """Every name that a host goes by."""
-    return (*((host.name,) if host.name else ()), *filter(None, host.aliases))
+    own = (host.name,) if host.name else ()
+    return (*own, *filter(None, host.aliases)) if host.aliases else own
 
 
 def short_name(name: str) -> str:

@@ -130,7 +130,10 @@ class SnapshotDecoder:
 
 def lacks(found: Snapshot, parts: dict[str, Any]) -> bool:
     """A document without its known parts has none of them once more: the last of two would count."""
-    return all(getattr(found, name) is getattr(NOTHING, name) for name in parts if name != "hardware")
+    for name in parts:  # noqa: SIM110 - for every host, and all() takes twice as long
+        if name in DEFAULTS and getattr(found, name) is not DEFAULTS[name]:
+            return False
+    return True
 
 
 def stretch(document: bytes, parts: Parts, written: Snapshot) -> Stretch:
@@ -151,3 +154,5 @@ def stretch(document: bytes, parts: Parts, written: Snapshot) -> Stretch:
 
 NOTHING = msgspec.json.decode(b'{"schema":"","identity":{"host":{}}}', type=Written)
 """A document without any of the parts."""
+DEFAULTS = {name: getattr(NOTHING, name) for name in SHARED[1:]}
+"""What is decoded where a part besides the hardware is not there: these very objects."""
