@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, TypeVar, overload
 
 from msgspec.structs import astuple
-from typing_extensions import Self
 
 from topocheck.snapshot import GpuId, NicId
 
@@ -44,7 +43,7 @@ class PackedList(Sequence[Item]):
         self._items: tuple[Item, ...] | None = None
 
     @classmethod
-    def of(cls, items: Sequence[Any]) -> Self:
+    def of(cls: type[List], items: Sequence[Any]) -> List:  # noqa: PYI019 - typing has no Self in Python 3.10
         """The list of these entries."""
         columns: list[tuple[Any, ...]] = list(zip(*map(astuple, items), strict=True))
         values: list[str] = []
