@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from topocheck.ask import Ask
@@ -28,15 +27,16 @@ def hosts(placement: Placement) -> Situations[Node] | NotApplicable:
     if placement.expected == 1 and sum(node.machine is not None for node in placement.nodes) <= 1:
         return NotApplicable("the job has one node")
     accused, named = suspects(placement), with_uuids(placement)
-    absent: list[Node] = []
-    found = defaultdict[Hashable, list[Node]](list)
-    for node in placement.nodes:
-        machine, place = node.machine, node.index
-        if machine is None:
-            absent.append(node)
-        else:
-            known = machine.host.boot_id is not None
-            found[place if place in accused else (known, named[place])].append(node)
+    seen = [node for node in placement.nodes if node.machine is not None]
+    absent = [node for node in placement.nodes if node.machine is None] if len(seen) < len(named) else []
+    known = [node.machine.host.boot_id is not None for node in seen if node.machine is not None]
+    if not accused and len({*named}) == len({*known}) == 1:  # as in most jobs: all are known by the same
+        found: dict[Hashable, list[Node]] = {(known[0], named[0]): seen}
+    else:
+        found = {}
+        for node, booted in zip(seen, known, strict=True):
+            key = node.index if node.index in accused else (booted, named[node.index])
+            found.setdefault(key, []).append(node)
     return {"absent": absent, **found} if absent else found
 
 

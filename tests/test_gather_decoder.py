@@ -130,7 +130,7 @@ SHARED_TEXT = KNOWN[KNOWN.index(b'"hardware":') :].partition(b',"fabric"')[0].de
 def test_all_shared_parts_of_another_machine_are_the_same_objects() -> None:
     decoder = taught()
     first, second = decoder.decode(KNOWN), decoder.decode(OTHER)
-    for name in ("hardware", "environment", "network", "software", "verbs"):
+    for name in ("hardware", "environment", "network", "software", "verbs", "coverage", "sources"):
         assert getattr(first, name) is getattr(second, name), name
 
 
@@ -141,13 +141,29 @@ def test_all_shared_parts_of_another_machine_are_the_same_objects() -> None:
         document(SHARED_TEXT, '"software":{"driver":"1"}'),
         document(SHARED_TEXT, '"environment":{"A":"b"}'),
         document('"verbs":null', SHARED_TEXT),
+        document(SHARED_TEXT, '"verbs":null'),
+        document(SHARED_TEXT, '"sources":[]'),
+        document(SHARED_TEXT, '"coverage":{}'),
         document('"software":{"driver":"1"}', SHARED_TEXT),
         document(SHARED_TEXT, '"network":{}'),
         document(SHARED_TEXT, '"hardware":{}'),
         document(f'"newer":{{{SHARED_TEXT}}}'),
         document(SHARED_TEXT + "1"),
     ],
-    ids=["once", "versions", "variables", "null", "before", "network", "hardware", "nested", "broken"],
+    ids=[
+        "once",
+        "versions",
+        "variables",
+        "null",
+        "then null",
+        "then none",
+        "coverage",
+        "before",
+        "network",
+        "hardware",
+        "nested",
+        "broken",
+    ],
 )
 def test_a_document_with_a_shared_part_twice_means_what_it_says(text: bytes) -> None:
     try:

@@ -104,7 +104,7 @@ class Inventory:
     @property
     def without_uuids(self) -> bool:
         """Some host has a GPU whose UUID is not shown."""
-        return len(self._uuids) < sum([len(machine.gpus) for machine in self.machines])
+        return len(self._uuids) < sum([len(machine.counted) for machine in self.machines])
 
     def add(self, snapshot: Snapshot, label: str | None = None) -> None:
         """Take one snapshot. `label` is the name the user gave to a file that names no host.

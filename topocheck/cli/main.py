@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import click
 
 from topocheck import __version__
+from topocheck.cli.leaving import leave
 from topocheck.cli.streams import abandon, open_streams, say
 from topocheck.errors import TopocheckError
 
@@ -75,7 +76,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run and leave: the entry point of the package."""
-    sys.exit(run(arguments))
+    leave(run(arguments))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from topocheck.baseline import read_baseline
 from topocheck.checklist import Gate
 from topocheck.cli.asked import declared_in, given_options, with_files
 from topocheck.cli.launched import TakesCommand, launched, read_nodes
+from topocheck.cli.leaving import keep
 from topocheck.cli.output import colour_wanted, one_each, output_options, write_outputs
 from topocheck.errors import UsageError
 from topocheck.freshness import Admission
@@ -273,8 +274,8 @@ def check(
 ) -> Report:
     """Gather, place, run the rules, report. `whole` adds the placement table, `fixes` that and what mends."""
     gc.disable()  # evidence is frozen and has no cycles: collecting it again and again only costs
+    inventory = Inventory()
     try:
-        inventory = Inventory()
         inventory.admission = admission
         if since is not None:
             # Imported only where it is asked for: it brings in what reads launch commands.
@@ -297,4 +298,5 @@ def check(
             notes=notes,
         )
     finally:
+        keep(inventory)
         gc.enable()

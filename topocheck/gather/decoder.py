@@ -11,15 +11,16 @@ import os
 from typing import Any, NamedTuple, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from topocheck.gather.devicelists import DeviceLists
 from topocheck.gpulist import GpuList, NicList
-from topocheck.snapshot import GpuId, Host, Identity, NicId, Snapshot
+from topocheck.snapshot import GpuId, Host, Identity, NicId, Snapshot, Source, Verbs
 from topocheck.snapshot.record import Record
 
 __all__ = ["SnapshotDecoder"]
 
-SHARED = ("hardware", "environment", "network", "software", "verbs")
+SHARED = ("hardware", "environment", "network", "software", "verbs", "coverage", "sources")
 """Parts that machines share, in the order in which they are written."""
 KEY = b'"hardware":'
 BEGINNING = 192
@@ -29,7 +30,9 @@ MOST_KNOWN = 256
 SHORTEST = 512
 """Bytes of hardware from which on it is worth the trouble."""
 BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-NO_LIST, ABSENT = msgspec.Raw(b"[]"), msgspec.Raw(b"")
+NO_LIST, NO_PART = msgspec.Raw(b"[]"), msgspec.Raw(b"")
+ABSENT: dict[str, Any] = {"verbs": None, "sources": ()}
+"""Values of what a document does not say, where that may be written too."""
 
 
 class ListedIdentity(Record, frozen=True, kw_only=True):
@@ -44,16 +47,21 @@ class Written(Snapshot, frozen=True, kw_only=True):
     """A snapshot with its lists of devices as they are written."""
 
     identity: ListedIdentity  # type: ignore[assignment]  # the same JSON, less of it decoded
+    # Of these the value where they are absent is written too: null, [].
+    verbs: Verbs | UnsetType | None = UNSET  # type: ignore[assignment]
+    sources: tuple[Source, ...] | UnsetType = UNSET  # type: ignore[assignment]
 
 
 class Parts(Record, frozen=True, kw_only=True):
     """The shared parts of a document as they are written."""
 
-    hardware: msgspec.Raw = ABSENT
-    environment: msgspec.Raw = ABSENT
-    network: msgspec.Raw = ABSENT
-    software: msgspec.Raw = ABSENT
-    verbs: msgspec.Raw = ABSENT
+    hardware: msgspec.Raw = NO_PART
+    environment: msgspec.Raw = NO_PART
+    network: msgspec.Raw = NO_PART
+    software: msgspec.Raw = NO_PART
+    verbs: msgspec.Raw = NO_PART
+    coverage: msgspec.Raw = NO_PART
+    sources: msgspec.Raw = NO_PART
 
 
 class Stretch(NamedTuple):
@@ -115,7 +123,10 @@ class SnapshotDecoder:
         identity = Identity(
             host=written.host, gpus=cast("tuple[GpuId, ...]", gpus), nics=cast("tuple[NicId, ...]", nics)
         )
-        return msgspec.structs.replace(found, identity=identity, **parts)
+        unsaid = {
+            name: ABSENT[name] for name in ABSENT if name not in parts and getattr(found, name) is UNSET
+        }
+        return msgspec.structs.replace(found, identity=identity, **parts, **unsaid)
 
     def _learn(self, document: bytes, written: Written) -> dict[str, Any]:
         """The parts by which documents like this one are known from now on."""

@@ -128,10 +128,6 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """What the gate that took it was asked: topocheck's version, and digests of plan, policy and baseline."""
     taken_at: str | None = None
     """RFC 3339 time in UTC."""
-    sources: tuple[Source, ...] = ()
-    """Inputs that it was made from."""
-    coverage: Coverage = Coverage()
-    """From what absence may be concluded."""
     identity: Identity
     """Names of host, GPUs and NICs."""
     hardware: msgspec.Raw = msgspec.Raw(b"{}")
@@ -144,6 +140,10 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Versions."""
     verbs: Verbs | None = None
     """Means of RDMA; None where nobody looked."""
+    coverage: Coverage = Coverage()
+    """From what absence may be concluded."""
+    sources: tuple[Source, ...] = ()
+    """Inputs that it was made from."""
     own_environments: tuple[dict[str, str], ...] = ()
     """What ranks have besides those, each set once, of the variables by which paths and devices are chosen.
     () where all have the same."""
