@@ -86,13 +86,18 @@ class SnapshotDecoder:
         self._gpus, self._nics = DeviceLists(GpuList), DeviceLists(NicList)
         self._known: dict[bytes, list[Stretch]] = {}
         self._free = MOST_KNOWN
+        self._start = 0
+        """Where the shared parts of the last document began."""
         # Not to be guessed: no document can hold it, so where it comes out is where it was put in.
         self._secret = f'"{os.urandom(16).hex()}"'.encode()
         self._stand_in = KEY + self._secret
 
     def decode(self, document: bytes) -> Snapshot:
         """One document."""
-        start = document.find(KEY)
+        # Documents of a stream mostly have it at the same place, and to search takes longer than to compare.
+        if not document.startswith(KEY, self._start):
+            self._start = max(0, document.find(KEY))
+        start = self._start
         for known in self._known.get(document[start : start + BEGINNING], ()):
             if document.startswith(known.text, start):
                 found = self._without(document, start, known)

@@ -14,6 +14,7 @@ import sys
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
 from typing import IO, Any, cast
 
@@ -316,11 +317,11 @@ def check_ordinals(snapshot: Snapshot, path: str, line: int | None) -> None:
     """Ordinals that name a GPU the snapshot does not list would point anywhere."""
     count = len(snapshot.identity.gpus)
     # Nearly always all of them are in range, and then that is seen at once.
-    shown = [claim.gpu for claim in snapshot.ranks if claim.gpu is not None]
+    shown = [claim.gpu for claim in snapshot.ranks]
     shown += [gpu.gpu for gpu in snapshot.state.gpus]
     for fabric in snapshot.fabric:
         shown += fabric.gpus
-    if snapshot.observed is None and (not shown or (min(shown) >= 0 and max(shown) < count)):
+    if snapshot.observed is None and ordinals(count).issuperset(shown):
         return
     for claim in snapshot.ranks:
         if claim.gpu is not None and not 0 <= claim.gpu < count:
@@ -335,6 +336,12 @@ def check_ordinals(snapshot: Snapshot, path: str, line: int | None) -> None:
     for member in snapshot.observed.comms:
         if member.gpu is not None and not 0 <= member.gpu < count:
             raise bad_ordinal(f"member {member.rank} of {member.comm}", member.gpu, count, path, line)
+
+
+@lru_cache(maxsize=64)
+def ordinals(count: int) -> frozenset[int | None]:
+    """Ordinals of so many GPUs, and none."""
+    return frozenset((None, *range(count)))
 
 
 def bad_ordinal(about: str, gpu: int, count: int, path: str, line: int | None) -> SnapshotError:
