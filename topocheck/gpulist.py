@@ -106,7 +106,8 @@ class GpuList(PackedList[GpuId]):
     @property
     def uuids(self) -> list[bytes]:
         """UUIDs of those that show one."""
-        return self.identifiers[: len(self) - self.alike[UUID].count(None)] if self.alike else []
+        count = len(self) - self.alike[UUID].count(None) if self.alike else 0
+        return self._own.split(SEPARATOR, count)[:count]
 
 
 class NicList(PackedList[NicId]):
