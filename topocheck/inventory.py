@@ -165,7 +165,8 @@ class Inventory:
         # Each sort keeps the order of the one before: names of one length in order, short ones first, so
         # that node-9 stands before node-10.
         names = [machine.name for machine in machines]
-        order.sort(key=[machine.host.boot_id or "" for machine in machines].__getitem__)
+        if len(set(names)) < len(names):
+            order.sort(key=[machine.host.boot_id or "" for machine in machines].__getitem__)
         order.sort(key=names.__getitem__)
         order.sort(key=list(map(len, names)).__getitem__)
         if order == list(range(len(order))):

@@ -31,8 +31,6 @@ SHORTEST = 512
 """Bytes of hardware from which on it is worth the trouble."""
 BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 NO_LIST, NO_PART = msgspec.Raw(b"[]"), msgspec.Raw(b"")
-ABSENT: dict[str, Any] = {"verbs": None, "sources": ()}
-"""Values of what a document does not say, where that may be written too."""
 
 
 class ListedIdentity(Record, frozen=True, kw_only=True):
@@ -128,10 +126,11 @@ class SnapshotDecoder:
         identity = Identity(
             host=written.host, gpus=cast("tuple[GpuId, ...]", gpus), nics=cast("tuple[NicId, ...]", nics)
         )
-        unsaid = {
-            name: ABSENT[name] for name in ABSENT if name not in parts and getattr(found, name) is UNSET
-        }
-        return msgspec.structs.replace(found, identity=identity, **parts, **unsaid)
+        if found.verbs is UNSET and "verbs" not in parts:
+            parts = {**parts, "verbs": None}
+        if found.sources is UNSET and "sources" not in parts:
+            parts = {**parts, "sources": ()}
+        return msgspec.structs.replace(found, identity=identity, **parts)
 
     def _learn(self, document: bytes, written: Written) -> dict[str, Any]:
         """The parts by which documents like this one are known from now on."""
