@@ -145,10 +145,16 @@ class SnapshotDecoder:
 
 def lacks(found: Snapshot, parts: dict[str, Any]) -> bool:
     """A document without its known parts has none of them once more: the last of two would count."""
-    for name in parts:  # noqa: SIM110 - for every host, and all() takes twice as long
-        if name in DEFAULTS and getattr(found, name) is not DEFAULTS[name]:
-            return False
-    return True
+    if (  # written out for every host: a loop takes five times as long
+        found.environment is NOTHING.environment
+        and found.network is NOTHING.network
+        and found.software is NOTHING.software
+        and found.verbs is NOTHING.verbs
+        and found.coverage is NOTHING.coverage
+        and found.sources is NOTHING.sources
+    ):
+        return True
+    return all(getattr(found, name) is getattr(NOTHING, name) for name in SHARED[1:] if name in parts)
 
 
 def stretch(document: bytes, parts: Parts, written: Snapshot) -> Stretch:
@@ -168,6 +174,4 @@ def stretch(document: bytes, parts: Parts, written: Snapshot) -> Stretch:
 
 
 NOTHING = msgspec.json.decode(b'{"schema":"","identity":{"host":{}}}', type=Written)
-"""A document without any of the parts."""
-DEFAULTS = {name: getattr(NOTHING, name) for name in SHARED[1:]}
-"""What is decoded where a part besides the hardware is not there: these very objects."""
+"""A document without any of the parts: where one is not there, these very objects are decoded."""
