@@ -19,7 +19,7 @@ from topocheck.machine import Machine
 from topocheck.networkfacts import NetworkFacts, facts_of, read_network
 from topocheck.recognised import Recognised
 from topocheck.registry import numbering
-from topocheck.snapshot import GpuId, Limits, Snapshot
+from topocheck.snapshot import GpuId, Limits, Snapshot, Source
 
 __all__ = ["EMPTY", "Firsts"]
 
@@ -40,6 +40,7 @@ class Firsts:
         self._equal: dict[Any, Any] = {}
         self._environments: Recognised[tuple[bytes, ...]] = Recognised(read_environment)
         self._networks: Recognised[NetworkFacts] = Recognised(self._read_network)
+        self._sources: dict[tuple[Source, ...], tuple[str, ...]] = {}
         self._firsts: dict[Hashable, Machine] = {}
 
     def one(self, value: Value) -> Value:
@@ -59,6 +60,9 @@ class Firsts:
         machine = copied(known) if known is not None else self._first(snapshot, shape, gpus, state)
         machine.host, machine.gpus = snapshot.identity.host, gpus
         machine.states = () if state is None else ((state, None),)
+        machine.sources = self._names_of(snapshot.sources)
+        if snapshot.limits.container is not None:
+            machine.limits = (self.one(snapshot.limits),)
         if known is None and sort is not None and machine.look != OWN and len(self._firsts) < MOST_FIRSTS:
             self._firsts[sort] = copied(machine)
         return machine
@@ -74,6 +78,7 @@ class Firsts:
             or snapshot.files
             or snapshot.plugins
             or snapshot.node_claim
+            or (state is not None and (state.busy or state.strayed))
         ):
             return None
         return (
@@ -83,9 +88,8 @@ class Firsts:
             snapshot.coverage,
             snapshot.software,
             snapshot.fabric,
-            snapshot.limits,
+            without_container(snapshot.limits),
             snapshot.verbs,
-            snapshot.sources,
             snapshot.model,
             bool(snapshot.ranks),
             borne(snapshot),
@@ -104,12 +108,17 @@ class Firsts:
             one(snapshot.coverage),
             one(snapshot.software),
             faults=snapshot.faults,
-            sources=one(tuple([source.name for source in snapshot.sources])),
             has_claims=bool(snapshot.ranks),
         )
         self.number(machine)
         self._add(machine, snapshot, state, None)
         return machine
+
+    def _names_of(self, sources: tuple[Source, ...]) -> tuple[str, ...]:
+        """Names of these sources."""
+        if sources not in self._sources:
+            self._sources[sources] = self.one(tuple([source.name for source in sources]))
+        return self._sources[sources]
 
     def number(self, machine: Machine) -> None:
         """Say how the GPUs of a machine are numbered and sliced, by what it lists."""
@@ -155,10 +164,7 @@ class Firsts:
         limits = self.one(snapshot.limits)
         if limits != NO_LIMITS and limits not in machine.limits:
             machine.limits += (limits,)
-            apart = limits.container is not None
-            machine.limits_alike += (
-                self.one(msgspec.structs.replace(limits, container=None) if apart else limits),
-            )
+            machine.limits_alike += (self.one(without_container(limits)),)
         if snapshot.verbs is not None and snapshot.verbs not in machine.verbs:
             machine.verbs += (self.one(snapshot.verbs),)
         machine.files += snapshot.files
@@ -190,6 +196,11 @@ def packed_gpus(snapshot: Snapshot) -> GpuList:
     """The GPUs of a snapshot, packed if they are not yet."""
     gpus: Sequence[GpuId] = snapshot.identity.gpus
     return gpus if isinstance(gpus, GpuList) else GpuList.of(gpus)
+
+
+def without_container(limits: Limits) -> Limits:
+    """Limits without the container's id, which every pod has of its own."""
+    return limits if limits.container is None else msgspec.structs.replace(limits, container=None)
 
 
 def borne(snapshot: Snapshot) -> tuple[bool, bool]:

@@ -26,6 +26,8 @@ PLAIN = (string.ascii_letters + string.digits + "-:.").encode()
 """What an identifier is made of. It stands in JSON as it is."""
 FEWEST, MOST = 2, 64
 """Identifiers of a list, and lists, that are worth it."""
+MOST_ALIKE = 1024
+"""What lists have alike that is kept once."""
 
 
 class Pattern(NamedTuple):
@@ -67,11 +69,12 @@ class DeviceLists:
     def _learn(self, text: bytes) -> PackedList[Any]:
         """Decode a list, and remember how it is written."""
         found = self._kind.of(self._decode(text))
+        if len(self._alike) < MOST_ALIKE:
+            found.alike = self._alike.setdefault(found.alike, found.alike)
         spans = spans_of(text, found.identifiers)
         if not self._free or len(spans) < FEWEST:
             return found
         self._free -= 1
-        found.alike = self._alike.setdefault(found.alike, found.alike)
         pattern = self._pattern(len(text), spans)
         if self._holds(text, spans, pattern, found.alike):
             pattern.known[pattern.rest(text)] = found.alike
