@@ -51,6 +51,7 @@ def test_the_version_imports_no_library_but_that_of_the_command_line() -> None:
     assert not found & SLOW
     assert {name for name in found if name.startswith("topocheck.")} <= {
         "topocheck.cli",
+        "topocheck.cli.leaving",
         "topocheck.cli.main",
         "topocheck.cli.streams",
         "topocheck.errors",
