@@ -146,9 +146,8 @@ def restart_shown(placement: Placement) -> bool:
     """A log shows two starts, or a launcher counts them."""
     if placement.seen.restarts or facts_of(placement, "restart"):
         return True
-    machines = [
-        alike[0].machine for alike in with_strays(placement)
-    ]  # those of one kind have the same variables
+    # Nodes of one kind have the same variables.
+    machines = [alike[0].machine for alike in with_strays(placement)]
     raws = {raw for machine in machines if machine is not None for raw in machine.environments}
     counts = [msgspec.json.decode(raw, type=dict[str, str]).get(COUNT, "0") for raw in raws]
     return any(count not in ("", "0") for count in counts)

@@ -286,9 +286,8 @@ def meeting(placement: Placement) -> Situations[Node] | NotApplicable:
     if placement.world == 1:
         return NotApplicable("one rank")
     found: dict[Hashable, list[Node]] = {}
-    for sockets, run in groupby(
-        sockets_of(placement).items(), itemgetter(1)
-    ):  # nodes of one kind share theirs
+    # Nodes of one kind share theirs.
+    for sockets, run in groupby(sockets_of(placement).items(), itemgetter(1)):
         own = found.setdefault(trouble_kind(sockets), [])
         own += [placement.nodes[index] for index, _ in run]
     inside = within_nodes(placement)
